@@ -1,0 +1,43 @@
+# Two commands are enough: `make demo` and `make test`. Everything is installed into .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.9
+
+.PHONY: demo test check setup bench faults lock clean help
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: setup ## boot the stack, place orders through faults, show what happened
+	$(BIN)/tallystick demo
+
+test: setup ## the whole test suite on real Postgres and Temporal
+	$(BIN)/pytest
+
+check: setup ## lint, format, types, import contracts, compose file: no servers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+setup: $(VENV)/.ready ## make .venv with everything in it
+
+$(VENV)/.ready: pyproject.toml requirements.lock Makefile
+	@command -v python3 >/dev/null || { echo "Python 3.11 or newer is needed: install python3 and run make again." >&2; exit 1; }
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; python3 is $$(python3 --version)." >&2; exit 1; }
+	@if command -v uv >/dev/null; then UV=uv; else \
+	    python3 -m venv $(VENV)/bootstrap && $(VENV)/bootstrap/bin/pip install -q uv==$(UV_VERSION) && UV=$(VENV)/bootstrap/bin/uv; fi; \
+	test -x $(BIN)/python || $$UV venv -q --allow-existing --python "$$(command -v python3)" $(VENV); \
+	$$UV pip sync -q --require-hashes --python $(BIN)/python requirements.lock; \
+	$$UV pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: ## resolve the dependencies anew, with hashes and without addresses
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --no-header --no-annotate --group dev pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and local state
+	rm -rf $(VENV) .tallystick
