@@ -10,43 +10,34 @@ After a request has left, every doubt is `EffectUnknown`: a read timeout, a rese
 answer. Only what the provider documents as "not applied" is `Declined` or `Unavailable`.
 """
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
 class ProviderError(Exception):
     """A call to a provider did not end in a confirmed effect."""
 
-    reason: str
-    """One sentence for people: what was seen, without request contents or credentials."""
+    def __init__(self, reason: str, *, retry_after_seconds: float | None = None) -> None:
+        """Keep `reason`, a sentence for people without request contents or credentials, and how
+        long the provider asked us to wait, if it did (RFC 9110, section 10.2.3)."""
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_seconds = retry_after_seconds
 
-    def __str__(self) -> str:
-        return self.reason
 
-
-@dataclass(frozen=True, slots=True)
 class Declined(ProviderError):
     """The provider's definite, documented no. Nothing happened."""
 
-    code: str = "declined"
-    """The provider's own machine-readable code, such as `card_declined`."""
+    def __init__(self, reason: str, *, code: str = "declined") -> None:
+        """Keep the provider's machine-readable `code` too, such as `card_declined`."""
+        super().__init__(reason)
+        self.code = code
 
 
-@dataclass(frozen=True, slots=True)
 class Unavailable(ProviderError):
     """Nothing happened, and the same request may be sent again."""
 
-    retry_after_seconds: float | None = None
-    """What the provider asked us to wait, when it did (RFC 9110, section 10.2.3)."""
 
-
-@dataclass(frozen=True, slots=True)
 class EffectUnknown(ProviderError):
     """The request may have been applied. Only the provider's records can tell."""
 
-    retry_after_seconds: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
 class KeyMismatch(EffectUnknown):
     """The provider knows our key with other content. Sending again cannot help."""
