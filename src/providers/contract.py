@@ -55,7 +55,7 @@ class Provider(Protocol):
         ...
 
     async def perform(self, action: str, *, key: str, body: bytes) -> ProviderRecord:
-        """Send `body` once, under our `key` (idempotency key, or reference in the provider's books).
+        """Send `body` once, under our `key`: its idempotency key, or the reference in its books.
 
         Raises Declined, Unavailable, EffectUnknown (operations.errors). Never retries by itself.
         """
