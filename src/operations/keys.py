@@ -40,6 +40,8 @@ class Purpose(StrEnum):
 
     ACTION = "action"
     UNDO = "undo"
+    DUPLICATE = "duplicate"
+    """The undo of an effect that was found twice."""
 
 
 class KeyMissing(ValueError):

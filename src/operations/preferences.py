@@ -10,13 +10,13 @@ WAIT_SECONDS_MAX = 60
 WAIT_SECONDS_DEFAULT = 10
 """Longer than almost every operation runs, shorter than what proxies usually put up with."""
 
-_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
+_BARE = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED = r'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
 # Up to a comma outside of quotes. Possessive throughout, so hostile headers cost linear time.
 _ELEMENT = re.compile(r'(?:[^",]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))++', re.DOTALL)
 _PREFERENCE = re.compile(
-    rf"[ \t]*+(?P<name>{_TOKEN})(?:[ \t]*+=[ \t]*+(?P<value>{_TOKEN}|{_QUOTED})?+)?+"
-    rf"(?:[ \t]*+;[ \t]*+(?:{_TOKEN}(?:[ \t]*+=[ \t]*+(?:{_TOKEN}|{_QUOTED})?+)?+)?+)*+[ \t]*+"
+    rf"[ \t]*+(?P<name>{_BARE})(?:[ \t]*+=[ \t]*+(?P<value>{_BARE}|{_QUOTED})?+)?+"
+    rf"(?:[ \t]*+;[ \t]*+(?:{_BARE}(?:[ \t]*+=[ \t]*+(?:{_BARE}|{_QUOTED})?+)?+)?+)*+[ \t]*+"
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _SECONDS = re.compile(r"[0-9]++")
