@@ -52,6 +52,9 @@ DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
         "history.timerProcessorMaxPollRPS": "2000",
         # What Temporal stores in PostgreSQL; the same bound here, so that tests meet it.
         "limit.maxIDLength": "255",
+        # One tenant's flood must not hold up the others: fairness keys need the newer matcher.
+        "matching.useNewMatcher": "true",
+        "matching.enableFairness": "true",
     }
 )
 
@@ -67,6 +70,7 @@ class EmbeddedTemporal:
         *,
         port: int = 0,
         ui_port: int = 0,
+        search_attributes: tuple[str, ...] = SEARCH_ATTRIBUTES,
         report: Callable[[str], None] | None = None,
     ) -> None:
         """Describe the server; nothing happens before it is entered or its spec is started.
@@ -75,11 +79,13 @@ class EmbeddedTemporal:
             data_dir: holds `temporal.db` and `logs/`.
             port: of gRPC, on the loopback address; 0 picks a free one, kept across restarts.
             ui_port: of the web UI, likewise.
+            search_attributes: registered as Keywords while it starts.
             report: receives a line for each death and return.
         """
         self.data_dir = data_dir.resolve()
         self.port = port_or_pick(port)
         self.ui_port = port_or_pick(ui_port)
+        self._search_attributes = search_attributes
         self._supervisor = Supervisor(self.data_dir / "logs", report=report)
         self._resources = contextlib.AsyncExitStack()
 
@@ -119,7 +125,7 @@ class EmbeddedTemporal:
                 str(self.data_dir / "temporal.db"),
                 *_repeat("--sqlite-pragma", {"journal_mode": "WAL", "synchronous": "NORMAL"}),
                 *_repeat("--dynamic-config-value", DYNAMIC_CONFIG),
-                *_repeat("--search-attribute", dict.fromkeys(SEARCH_ATTRIBUTES, "Keyword")),
+                *_repeat("--search-attribute", dict.fromkeys(self._search_attributes, "Keyword")),
             ),
             ready=lambda: is_ready(self.address, namespace=NAMESPACE),
             ports={"--temporal-port": self.port, "--ui-port": self.ui_port},
