@@ -246,6 +246,18 @@ def test_whatever_is_sent_is_read_like_the_standard_reader_or_refused(sent: byte
 
 
 @PROOF
+@given(
+    st.from_regex(r"-?(0|[1-9][0-9]{0,4})(\.[0-9]{1,4})?([eE][+-]?[0-9]{1,15})?", fullmatch=True)
+)
+def test_a_short_spelling_is_read_like_a_long_one(number: str) -> None:
+    mantissa, _, exponent = number.lower().partition("e")
+    sign = "-" if exponent.startswith("-") else "+"
+    longer = f"{mantissa}e{sign}{exponent.lstrip('+-').rjust(30, '0')}"
+    short, long = (read_json(text.encode()) for text in (number, longer))
+    assert repr(short) == repr(long)
+
+
+@PROOF
 @given(st.lists(st.sampled_from("[{"), min_size=1, max_size=2 * DEPTH_MAX))
 def test_depth_is_refused_exactly_beyond_the_bound(opened: list[str]) -> None:
     pairs = {"[": ("[", "]"), "{": ('{"a":', "}")}
