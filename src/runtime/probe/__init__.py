@@ -1,0 +1,1 @@
+"""`tallystick probe`: asks any HTTP service with idempotency keys whether it keeps its word."""
