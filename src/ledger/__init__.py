@@ -1,0 +1,1 @@
+"""Postgres truth: tables, statements, and one method per transaction."""

@@ -1,0 +1,1 @@
+"""What Temporal runs: deterministic, no I/O. Activities are named by contract, never imported."""

@@ -1,0 +1,181 @@
+"""`step.perform` and `step.look_up`: one call to a provider, and what it told us, as a value.
+
+Provider errors become answers here; they never fail an activity. What fails one (the ledger is
+down, a bug) is retried by Temporal, safely: a keyed call by its key, others by their effect row.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from temporalio import activity
+
+from ledger.ledger import Ledger
+from ledger.sends import Permit
+from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
+from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderError, Unavailable
+from providers.contract import Provider, ProviderRecord
+
+BEAT_SECONDS = 1.0
+"""How often a waiting activity says that it is alive."""
+
+STALE_PERMIT_SECONDS = 2.0
+"""A request leaves this soon after its row is committed, or not at all: a worker that was frozen in
+between must not send after others have looked up and found nothing."""
+
+
+class ProviderNotConfigured(LookupError):
+    """This worker has no client for the provider, account and region that the operation is pinned
+    to. Start a worker that has, or set the provider's settings back."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepActivities:
+    """The activities that call providers."""
+
+    ledger: Ledger
+    providers: Mapping[str, Provider]
+
+    @activity.defn(name=PERFORM_STEP)
+    async def perform(self, call: StepCall) -> StepAnswer:
+        """Send one request, with its row committed first where that is asked for."""
+        provider = self._provider(call)
+        reset = activity.info().workflow_run_id != call.first_run_id
+        async with _heartbeat():
+            if call.recorded:
+                answer = await self._perform_recorded(provider, call)
+            else:
+                answer = await self._perform_plainly(provider, call, reset=reset)
+        return answer.model_copy(update={"reset": reset})
+
+    @activity.defn(name=LOOK_UP_STEP)
+    async def look_up(self, call: StepCall) -> StepAnswer:
+        """Ask the provider's books for an effect, once."""
+        effect = call.effect
+        try:
+            records = await self._provider(call).look_up(effect.action, key=effect.key)
+        except ProviderError as error:
+            return StepAnswer(
+                kind=Kind.UNREADABLE,
+                at=_now(),
+                reason=error.reason,
+                retry_after_seconds=error.retry_after_seconds,
+            )
+        if not records:
+            name = effect.provider
+            return StepAnswer(kind=Kind.NOT_FOUND, at=_now(), reason=f"{name} does not show it")
+        return _found(records)
+
+    async def _perform_recorded(self, provider: Provider, call: StepCall) -> StepAnswer:
+        body = call.effect.frozen_body or _freeze(provider, call)
+        permit = await self.ledger.sends.begin(call, body=body, now=_now())
+        if isinstance(permit, StepAnswer):
+            return permit
+        return await self._send_permitted(provider, call, permit, began=time.monotonic())
+
+    async def _send_permitted(
+        self, provider: Provider, call: StepCall, permit: Permit, *, began: float
+    ) -> StepAnswer:
+        if time.monotonic() - began > STALE_PERMIT_SECONDS:
+            answer = StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
+        else:
+            answer = await _send(provider, call, body=permit.frozen_body, sent_at=permit.sent_at)
+        if answer.kind is Kind.UNAVAILABLE:
+            await self.ledger.sends.not_applied(
+                call, permit, reason=answer.reason or "", now=_now()
+            )
+        return answer
+
+    async def _perform_plainly(
+        self, provider: Provider, call: StepCall, *, reset: bool
+    ) -> StepAnswer:
+        """Without a row: the key alone makes this safe, unless an earlier history went further."""
+        if reset:
+            refusal = await self.ledger.sends.may_send(call, now=_now())
+            if refusal is not None:
+                return refusal
+        body = call.effect.frozen_body or _freeze(provider, call)
+        return await _send(provider, call, body=body, sent_at=call.effect.sent_at or _now())
+
+    def _provider(self, call: StepCall) -> Provider:
+        pinned = call.profile
+        provider = self.providers.get(pinned.provider)
+        if provider is not None:
+            own = provider.profile
+            if (own.account, own.region) == (pinned.account, pinned.region):
+                return provider
+        raise ProviderNotConfigured(
+            f"no client for {pinned.provider!r} in account {pinned.account!r}, "
+            f"region {pinned.region!r}"
+        )
+
+
+def _freeze(provider: Provider, call: StepCall) -> str:
+    return provider.freeze(call.effect.action, call.effect.request).decode()
+
+
+async def _send(provider: Provider, call: StepCall, *, body: str, sent_at: datetime) -> StepAnswer:
+    """Send `body` and say what is known then."""
+    effect = call.effect
+    try:
+        record = await provider.perform(effect.action, key=effect.key, body=body.encode())
+    except Declined as no:
+        return StepAnswer(
+            kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason, sent_at=sent_at
+        )
+    except Unavailable as error:
+        return StepAnswer(
+            kind=Kind.UNAVAILABLE,
+            at=_now(),
+            reason=error.reason,
+            retry_after_seconds=error.retry_after_seconds,
+        )
+    except EffectUnknown as error:
+        return StepAnswer(
+            kind=Kind.MISMATCH if isinstance(error, KeyMismatch) else Kind.UNKNOWN,
+            at=_now(),
+            reason=error.reason,
+            retry_after_seconds=error.retry_after_seconds,
+            sent_at=sent_at,
+            frozen_body=body,
+        )
+    return StepAnswer(kind=Kind.CONFIRMED, at=_now(), provider_reference=record.id, sent_at=sent_at)
+
+
+def _found(records: tuple[ProviderRecord, ...]) -> StepAnswer:
+    """The oldest record is the effect; all others are duplicates of it."""
+    first, *others = sorted(records, key=lambda record: (record.created_at, record.id))
+    found = {"amount_minor": first.amount_minor, "currency": first.currency}
+    return StepAnswer(
+        kind=Kind.CONFIRMED,
+        at=_now(),
+        provider_reference=first.id,
+        duplicates=tuple(record.id for record in others),
+        found={name: value for name, value in found.items() if value is not None},
+    )
+
+
+@asynccontextmanager
+async def _heartbeat() -> AsyncGenerator[None]:
+    """Tell Temporal every second that the worker lives: a dead one is noticed in seconds."""
+    if activity.info().heartbeat_timeout is None:
+        yield
+        return
+    beating = asyncio.create_task(_beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat() -> None:
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        activity.heartbeat()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,121 @@
+"""The connection pool: bounds on every wait, and one error for "Postgres cannot answer now"."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import asyncpg
+from asyncpg.exceptions import (
+    AdminShutdownError,
+    CannotConnectNowError,
+    CrashShutdownError,
+    IdleInTransactionSessionTimeoutError,
+    InterfaceError,
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    PostgresConnectionError,
+    QueryCanceledError,
+    ReadOnlySQLTransactionError,
+    TooManyConnectionsError,
+)
+from asyncpg.pool import PoolConnectionProxy
+
+if TYPE_CHECKING:
+    Connection = PoolConnectionProxy[asyncpg.Record]
+    Pool = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = PoolConnectionProxy
+    Pool = asyncpg.Pool
+
+UNREACHABLE = (
+    AdminShutdownError,
+    CannotConnectNowError,
+    CrashShutdownError,
+    IdleInTransactionSessionTimeoutError,
+    InterfaceError,
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    PostgresConnectionError,
+    QueryCanceledError,
+    ReadOnlySQLTransactionError,
+    TooManyConnectionsError,
+    TimeoutError,
+    OSError,
+)
+"""What asyncpg raises when the database is gone, going, coming, full, or not ours to write."""
+
+
+class StorageUnavailable(Exception):
+    """Postgres cannot answer now. Whether a commit under way took place is not known."""
+
+
+class Database:
+    """A pool of asyncpg connections. Nothing is connected until the first use."""
+
+    def __init__(self, pool: Pool, *, acquire_timeout_seconds: float) -> None:
+        """Use `Database.open`."""
+        self._pool = pool
+        self._acquire_timeout_seconds = acquire_timeout_seconds
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        connections_max: int = 10,
+        acquire_timeout_seconds: float = 3.0,
+        command_timeout_seconds: float = 10.0,
+        application_name: str = "tallystick",
+    ) -> "Database":
+        """Make the pool. Postgres need not be up yet."""
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=0,
+            max_size=connections_max,
+            command_timeout=command_timeout_seconds,
+            timeout=acquire_timeout_seconds,
+            max_inactive_connection_lifetime=300.0,
+            server_settings={"application_name": application_name},
+            init=_prepare,
+            reset=_keep,
+        )
+        return cls(pool, acquire_timeout_seconds=acquire_timeout_seconds)
+
+    async def close(self) -> None:
+        """Close every connection; those still busy after two seconds are cut."""
+        try:
+            await asyncio.wait_for(self._pool.close(), timeout=2.0)
+        except TimeoutError:
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncGenerator[Connection]:
+        """A connection, each statement its own transaction. Raises StorageUnavailable."""
+        try:
+            async with self._pool.acquire(timeout=self._acquire_timeout_seconds) as connection:
+                yield connection
+        except UNREACHABLE as error:
+            raise StorageUnavailable(f"Postgres cannot answer: {type(error).__name__}") from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        """A connection inside one transaction. Raises StorageUnavailable."""
+        async with self.connection() as connection, connection.transaction():
+            yield connection
+
+
+async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """JSON columns are Python values. (A session has no other state: see `_keep`.)"""
+    await connection.set_type_codec(
+        "jsonb", schema="pg_catalog", encoder=_to_json, decoder=json.loads
+    )
+
+
+async def _keep(_connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Nothing to reset: we only ever SET LOCAL, so a released connection needs no round trip."""
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,236 @@
+"""Rows of `effects`: how they are written, so that states only move forward."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from asyncpg import Record
+from asyncpg.exceptions import CheckViolationError
+from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from ledger.database import Connection
+from ledger.statements import Statement
+from ledger.tables import effects
+from operations.contracts import EffectRecord
+from operations.guarantees import Guarantee
+from operations.keys import Purpose
+from operations.states import EffectState, predecessors
+
+EFFECT_COLUMNS = tuple(effects.c)
+
+_VALUES = [
+    "claim_id",
+    "step",
+    "purpose",
+    "ordinal",
+    "tenant",
+    "provider",
+    "account",
+    "region",
+    "guarantee",
+    "action",
+    "key",
+    "state",
+    "request",
+    "frozen_body",
+    "amount_minor",
+    "currency",
+    "undoes",
+    "provider_reference",
+    "sends",
+    "sent_at",
+    "last_sent_at",
+    "reason",
+    "tombstoned_at",
+]
+_new = insert(effects).values(
+    **{name: bindparam(name) for name in _VALUES},
+    created_at=bindparam("now"),
+    updated_at=bindparam("now"),
+)
+_moves_forward = effects.c.state == any_(bindparam("predecessors", type_=ARRAY(Text)))
+UPSERT = Statement(
+    _new.on_conflict_do_update(
+        index_elements=["claim_id", "step", "purpose", "ordinal"],
+        set_={
+            "state": case((_moves_forward, _new.excluded.state), else_=effects.c.state),
+            "frozen_body": func.coalesce(effects.c.frozen_body, _new.excluded.frozen_body),
+            "amount_minor": func.coalesce(effects.c.amount_minor, _new.excluded.amount_minor),
+            "currency": func.coalesce(effects.c.currency, _new.excluded.currency),
+            "provider_reference": func.coalesce(
+                effects.c.provider_reference, _new.excluded.provider_reference
+            ),
+            "sends": func.greatest(effects.c.sends, _new.excluded.sends),
+            "sent_at": func.coalesce(effects.c.sent_at, _new.excluded.sent_at),
+            "last_sent_at": func.greatest(effects.c.last_sent_at, _new.excluded.last_sent_at),
+            "reason": func.coalesce(_new.excluded.reason, effects.c.reason),
+            "tombstoned_at": func.coalesce(effects.c.tombstoned_at, _new.excluded.tombstoned_at),
+            "updated_at": _new.excluded.updated_at,
+        },
+    )
+)
+INSERT = Statement(_new.on_conflict_do_nothing().returning(effects.c.step))
+
+of_claim = effects.c.claim_id == bindparam("claim_id")
+same_effect = and_(
+    of_claim,
+    effects.c.step == bindparam("step"),
+    effects.c.purpose == bindparam("purpose"),
+    effects.c.ordinal == bindparam("ordinal"),
+)
+LOCK = Statement(select(*EFFECT_COLUMNS).where(same_effect).with_for_update())
+OF_CLAIM = Statement(
+    select(*EFFECT_COLUMNS).where(of_claim).order_by(effects.c.created_at, effects.c.ordinal)
+)
+
+_captured = and_(
+    effects.c.tenant == bindparam("tenant"),
+    effects.c.provider == bindparam("provider"),
+    effects.c.account == bindparam("account"),
+    effects.c.provider_reference == bindparam("undoes"),
+    effects.c.purpose == Purpose.ACTION.value,
+    effects.c.undoes.is_(None),
+)
+_HOLD = Statement(
+    update(effects)
+    .where(_captured, effects.c.currency == bindparam("currency"))
+    .values(refunded_minor=effects.c.refunded_minor + bindparam("amount_minor"))
+    .returning(effects.c.claim_id)
+)
+_MARK_HELD = Statement(update(effects).where(same_effect).values(holds=True))
+_RELEASED = Statement(
+    update(effects)
+    .where(same_effect, effects.c.holds)
+    .values(holds=False)
+    .returning(effects.c.step)
+)
+_GIVE_BACK = Statement(
+    update(effects)
+    .where(_captured)
+    .values(refunded_minor=effects.c.refunded_minor - bindparam("amount_minor"))
+)
+
+
+class RefundExceedsCapture(Exception):
+    """More would be given back than was taken."""
+
+
+def values(claim_id: int, tenant: str, row: EffectRecord, *, now: datetime) -> dict[str, Any]:
+    """The column values of one effect."""
+    return {
+        **identity(claim_id, row),
+        "tenant": tenant,
+        "provider": row.provider,
+        "account": row.account,
+        "region": row.region,
+        "guarantee": row.guarantee.value,
+        "action": row.action,
+        "key": row.key,
+        "state": row.state.value,
+        "request": row.request,
+        "frozen_body": row.frozen_body,
+        "amount_minor": row.request.get("amount_minor"),
+        "currency": row.request.get("currency"),
+        "undoes": row.undoes,
+        "provider_reference": row.provider_reference,
+        "sends": row.sends,
+        "sent_at": row.sent_at,
+        "last_sent_at": row.last_sent_at,
+        "reason": row.reason,
+        "tombstoned_at": now if row.tombstone else None,
+        "now": now,
+    }
+
+
+def identity(claim_id: int, row: EffectRecord) -> dict[str, Any]:
+    """The primary key of one effect."""
+    return {
+        "claim_id": claim_id,
+        "step": row.step,
+        "purpose": row.purpose.value,
+        "ordinal": row.ordinal,
+    }
+
+
+def read(row: Record) -> EffectRecord:
+    """One effect, as the workflow knows it."""
+    return EffectRecord(
+        step=row["step"],
+        purpose=Purpose(row["purpose"]),
+        ordinal=row["ordinal"],
+        provider=row["provider"],
+        account=row["account"],
+        region=row["region"],
+        guarantee=Guarantee(row["guarantee"]),
+        action=row["action"],
+        key=row["key"],
+        state=EffectState(row["state"]),
+        request=row["request"],
+        frozen_body=row["frozen_body"],
+        provider_reference=row["provider_reference"],
+        undoes=row["undoes"],
+        sends=row["sends"],
+        sent_at=row["sent_at"],
+        last_sent_at=row["last_sent_at"],
+        reason=row["reason"],
+        tombstone=row["tombstoned_at"] is not None,
+    )
+
+
+async def upsert(
+    connection: Connection,
+    claim_id: int,
+    tenant: str,
+    rows: Iterable[EffectRecord],
+    *,
+    now: datetime,
+) -> None:
+    """Write effects inside the caller's transaction. States only move forward."""
+    found = list(rows)
+    if not found:
+        return
+    arguments = [
+        UPSERT.arguments(
+            **values(claim_id, tenant, row, now=now),
+            predecessors=[state.value for state in predecessors(row.state)],
+        )
+        for row in found
+    ]
+    await connection.executemany(UPSERT.sql, arguments)
+    for row in found:
+        if row.state is EffectState.REJECTED and row.undoes is not None:
+            await release(connection, claim_id, tenant, row)
+
+
+async def hold(connection: Connection, claim_id: int, tenant: str, row: EffectRecord) -> None:
+    """Take a refund's amount from what was captured, before the refund is sent.
+
+    Inside the caller's transaction. Raises RefundExceedsCapture when the constraint says no.
+    """
+    if row.undoes is None or row.purpose is Purpose.DUPLICATE or "amount_minor" not in row.request:
+        return
+    try:
+        held = await connection.fetchrow(*_HOLD(**_money(tenant, row)))
+    except CheckViolationError as error:
+        raise RefundExceedsCapture(row.undoes) from error
+    if held is None:
+        raise RefundExceedsCapture(row.undoes)
+    await connection.execute(*_MARK_HELD(**identity(claim_id, row)))
+
+
+async def release(connection: Connection, claim_id: int, tenant: str, row: EffectRecord) -> None:
+    """Give back what a refused refund had taken. Inside the caller's transaction; at most once."""
+    if await connection.fetchrow(*_RELEASED(**identity(claim_id, row))) is not None:
+        await connection.execute(*_GIVE_BACK(**_money(tenant, row)))
+
+
+def _money(tenant: str, row: EffectRecord) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "provider": row.provider,
+        "account": row.account,
+        "undoes": row.undoes,
+        "amount_minor": row.request.get("amount_minor"),
+        "currency": row.request.get("currency"),
+    }

@@ -1,0 +1,42 @@
+"""The ledger as its users see it: one pool, and a room for each role."""
+
+from dataclasses import dataclass
+
+from ledger.access import Access
+from ledger.announcements import Announcer
+from ledger.claims import Claims
+from ledger.database import Database
+from ledger.progress import Progresses
+from ledger.relay import Relays
+from ledger.sends import Sends
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Everything that stands in Postgres. One method is one transaction."""
+
+    database: Database
+    claims: Claims
+    sends: Sends
+    progress: Progresses
+    relay: Relays
+    access: Access
+    announcer: Announcer
+
+    @classmethod
+    def on(cls, database: Database) -> "Ledger":
+        """The ledger in `database`."""
+        return cls(
+            database=database,
+            claims=Claims(database),
+            sends=Sends(database),
+            progress=Progresses(database),
+            relay=Relays(database),
+            access=Access(database),
+            announcer=Announcer(database),
+        )
+
+    async def close(self) -> None:
+        """Tell what is still to be told, and close the pool."""
+        await self.announcer.close()
+        await self.database.close()

@@ -1,0 +1,36 @@
+"""Statements are written in SQLAlchemy Core, compiled once, and run by asyncpg itself.
+
+SQLAlchemy's async layer costs several times what the query does (see `docs/performance.md`); its
+expression language costs nothing after start-up, and keeps column names checked.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
+from sqlalchemy.sql.elements import ClauseElement
+
+_DIALECT = asyncpg_dialect.dialect()
+
+
+class Statement:
+    """One compiled statement: `connection.fetchrow(*statement(tenant="acme"))`."""
+
+    def __init__(self, expression: ClauseElement) -> None:
+        """Compile `expression` for asyncpg."""
+        compiled = expression.compile(dialect=_DIALECT)
+        self.sql = str(compiled)
+        self._names: tuple[str, ...] = tuple(getattr(compiled, "positiontup", None) or ())
+        given = cast("Mapping[str, Any]", compiled.params)
+        self._constants: dict[str, Any] = {
+            name: given[name] for name in self._names if given[name] is not None
+        }
+
+    def __call__(self, **values: Any) -> tuple[Any, ...]:
+        """The SQL text and its arguments, in order. Raises KeyError when one is missing."""
+        return (self.sql, *self.arguments(**values))
+
+    def arguments(self, **values: Any) -> tuple[Any, ...]:
+        """The arguments alone, in order: for `executemany`."""
+        constants = self._constants
+        return tuple(values[name] if name in values else constants[name] for name in self._names)

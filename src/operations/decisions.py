@@ -1,0 +1,160 @@
+"""What to do next about an effect. This is the decision table of `docs/guarantees.md`, as code. Pure.
+
+A timer alone never turns an unknown effect into a failed one: time only moves it from sending to
+looking up, and from looking up to a person.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from operations.effects import Effect
+from operations.guarantees import Guarantee, OnUnknown
+from operations.keys import Purpose
+from operations.states import EffectState
+
+SENDS_LIMIT = 4
+"""How often an effect that proved absent is sent in all. A provider that loses four requests in a
+row is not going to keep the fifth; a person should look."""
+
+PAUSE_FIRST_SECONDS = 0.25
+"""Long enough for a dropped connection to be replaced, short enough that no client notices."""
+
+PAUSE_LIMIT_SECONDS = 300.0
+"""Five minutes: a provider that is back is noticed soon, and a day of retries stays far below
+Temporal's limit of 51,200 history events."""
+
+RETRY_AFTER_LIMIT_SECONDS = 3_600.0
+"""A provider's `Retry-After` is honoured up to an hour; a longer one may be a mistake."""
+
+
+class MoveKind(StrEnum):
+    """What a run does next about an effect."""
+
+    SEND = "send"
+    LOOK_UP = "look_up"
+    PARK = "park"
+    STOP = "stop"
+    """There is nothing left to do: the state says how it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A kind of move, and how long to wait before making it."""
+
+    kind: MoveKind
+    after_seconds: float = 0.0
+
+
+STOP = Move(MoveKind.STOP)
+PARK = Move(MoveKind.PARK)
+
+
+def next_move(effect: Effect, *, now: datetime, stopping: bool = False) -> Move:
+    """What to do next. `stopping`: find out what there is, but begin nothing new (a cancelled or
+    compensating operation's action)."""
+    match effect.state:
+        case EffectState.PLANNED:
+            return _when_not_sent(effect, now=now, stopping=stopping)
+        case EffectState.SENT | EffectState.UNKNOWN:
+            return _when_unknown(effect, now=now, stopping=stopping)
+        case EffectState.ABSENT:
+            return _when_absent(effect, now=now, stopping=stopping)
+        case EffectState.PARKED:
+            return PARK
+        case EffectState.CONFIRMED | EffectState.REJECTED | EffectState.COMPENSATED:
+            return STOP
+        case _:
+            assert_never(effect.state)
+
+
+def _when_not_sent(effect: Effect, *, now: datetime, stopping: bool) -> Move:
+    if stopping or effect.tombstone:
+        return STOP
+    if _out_of_patience(effect, now=now):
+        return PARK
+    return Move(MoveKind.SEND, _pause(effect))
+
+
+def _when_absent(effect: Effect, *, now: datetime, stopping: bool) -> Move:
+    if stopping or effect.tombstone:
+        return STOP
+    keyed = effect.profile.guarantee is Guarantee.KEYED
+    if effect.sends >= SENDS_LIMIT or (keyed and not _key_lives(effect, now=now)):
+        return PARK
+    return Move(MoveKind.SEND, _pause(effect))
+
+
+def _when_unknown(effect: Effect, *, now: datetime, stopping: bool) -> Move:
+    held = stopping or effect.tombstone
+    profile = effect.profile
+    match profile.guarantee:
+        case Guarantee.KEYED:
+            resend = _key_lives(effect, now=now) and not effect.mismatch and not effect.tombstone
+            if resend and not (held and profile.can_look_up):
+                return Move(MoveKind.SEND, _pause(effect))
+            return _look_up(effect, now=now)
+        case Guarantee.NATURAL:
+            if held and profile.can_look_up:
+                return _look_up(effect, now=now)
+            if effect.tombstone or _out_of_patience(effect, now=now):
+                return PARK
+            return Move(MoveKind.SEND, _pause(effect))
+        case Guarantee.QUERYABLE:
+            return _look_up(effect, now=now)
+        case Guarantee.BLIND:
+            return _when_nobody_can_tell(effect, held=held)
+        case _:
+            assert_never(profile.guarantee)
+
+
+def _when_nobody_can_tell(effect: Effect, *, held: bool) -> Move:
+    """A blind provider's unknown: the business's decision, declared with the step."""
+    match effect.on_unknown:
+        case OnUnknown.ACCEPT_DUPLICATES:
+            if held or effect.sends > effect.profile.blind_resends:
+                return STOP
+            return Move(MoveKind.SEND, _pause(effect))
+        case OnUnknown.COMPENSATE:
+            return STOP if effect.purpose is Purpose.ACTION else PARK
+        case OnUnknown.PARK:
+            return PARK
+        case _:
+            assert_never(effect.on_unknown)
+
+
+def _look_up(effect: Effect, *, now: datetime) -> Move:
+    """Look soon, then at the horizon, then once more: "absent" counts twice, past the horizon."""
+    if not effect.profile.can_look_up or _out_of_patience(effect, now=now):
+        return PARK
+    if effect.absences:
+        return Move(MoveKind.LOOK_UP, effect.profile.lookup_interval_seconds)
+    horizon = effect.horizon()
+    pause = _pause(effect)
+    if horizon is not None and now < horizon:
+        pause = min(pause, (horizon - now).total_seconds())
+    return Move(MoveKind.LOOK_UP, pause)
+
+
+def _key_lives(effect: Effect, *, now: datetime) -> bool:
+    """Whether the provider still remembers our key, for sure (hazard 2)."""
+    if effect.sent_at is None:
+        return True
+    age = now - effect.sent_at
+    return age < timedelta(seconds=effect.profile.keyed_resend_seconds)
+
+
+def _out_of_patience(effect: Effect, *, now: datetime) -> bool:
+    if effect.troubled_since is None:
+        return False
+    return now - effect.troubled_since >= timedelta(seconds=effect.profile.patience_seconds)
+
+
+def _pause(effect: Effect) -> float:
+    """Doubling from the first failure on; the provider's own `Retry-After` is honoured if longer."""
+    if effect.failures == 0:
+        return 0.0
+    doubled = PAUSE_FIRST_SECONDS * 2.0 ** min(effect.failures - 1, 20)
+    asked = min(effect.retry_after_seconds or 0.0, RETRY_AFTER_LIMIT_SECONDS)
+    return max(min(doubled, PAUSE_LIMIT_SECONDS), asked)

@@ -1,0 +1,9 @@
+"""The search attributes of every run, by name: Temporal's lists can be filtered by them."""
+
+OPERATION_TENANT = "TallystickTenant"
+OPERATION_NAME = "TallystickOperation"
+OPERATION_KEY = "TallystickKey"
+OPERATION_STATE = "TallystickState"
+
+SEARCH_ATTRIBUTES = (OPERATION_TENANT, OPERATION_NAME, OPERATION_KEY, OPERATION_STATE)
+"""All are of Temporal's type Keyword."""

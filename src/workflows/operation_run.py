@@ -1,0 +1,130 @@
+"""What every operation's workflow shares: the forward path, the way back, and the receipt."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar, cast
+
+from temporalio import workflow
+
+from operations.contracts import (
+    CANCEL_UPDATE,
+    RESOLVE_UPDATE,
+    CancelRequest,
+    Completion,
+    Decision,
+    Run,
+    RunEnd,
+    StoredReceipt,
+)
+from operations.declaration import Answer, Request, SagaOperation
+from operations.receipts import problem_receipt, success_receipt
+from operations.states import Outcome
+from workflows import calls
+from workflows.endings import AlreadyDone, Ending
+from workflows.saga import Saga
+
+R = TypeVar("R", bound=Request)
+
+
+class OperationRun(ABC, Generic[R]):
+    """One run of one operation. A subclass says which, and performs its steps."""
+
+    operation: ClassVar[SagaOperation]
+
+    def __init__(self, run: Run) -> None:
+        """Set up before any handler can be called."""
+        self.context = run
+        self.saga = Saga(self.operation, run)
+
+    @abstractmethod
+    async def perform(self, request: R) -> Answer:
+        """Perform the steps through `self.saga` and return the answer."""
+
+    async def settle(self) -> RunEnd:
+        """Run to the receipt. A cancel from outside is a wish, so it may arrive at any time, twice,
+        and during compensation, and never tears the run apart."""
+        work = asyncio.create_task(self._work())
+        while not work.done():
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                self.saga.cancel(CancelRequest(requested_by="Temporal"))
+        return work.result()
+
+    @workflow.update(name=RESOLVE_UPDATE)
+    def resolve(self, decision: Decision) -> None:
+        """Take a verdict about a step."""
+        self.saga.decide(decision)
+
+    @resolve.validator
+    def _check_verdict(self, decision: Decision) -> None:
+        reason = self.saga.journal.why_not_decide(decision)
+        if reason is not None:
+            raise ValueError(reason)
+
+    @workflow.update(name=CANCEL_UPDATE)
+    def cancel(self, request: CancelRequest) -> None:
+        """Ask for a cancel."""
+        self.saga.cancel(request)
+
+    @cancel.validator
+    def _check_cancel(self, request: CancelRequest) -> None:  # noqa: ARG002 - Temporal passes it
+        reason = self.saga.why_not_cancel()
+        if reason is not None:
+            raise ValueError(reason)
+
+    async def _work(self) -> RunEnd:
+        try:
+            return await self._forward()
+        except AlreadyDone as done:
+            return done.end
+
+    async def _forward(self) -> RunEnd:
+        try:
+            if self.context.recovered:
+                await self.saga.settler.recall()
+            request = self.operation.request.model_validate_json(self.context.request_json)
+            answer = await self.perform(cast("R", request))
+        except Ending as ending:
+            return await self._back(ending)
+        return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)
+
+    async def _back(self, ending: Ending) -> RunEnd:
+        """Undo what was done, and end with a truthful no."""
+        await self.saga.compensate()
+        outcome = self._outcome(ending)
+        receipt = problem_receipt(outcome, detail=ending.detail, step=ending.step, code=ending.code)
+        return await self._complete(outcome, receipt, None)
+
+    def _outcome(self, ending: Ending) -> Outcome:
+        if self.saga.abandoned:
+            return Outcome.ABANDONED
+        if ending.outcome is Outcome.DECLINED and self.saga.journal.has_undone():
+            return Outcome.COMPENSATED
+        return ending.outcome
+
+    def _success(self, answer: Answer) -> StoredReceipt:
+        return success_receipt(
+            answer.model_dump(mode="json"),
+            status=self.operation.success_status,
+            operation=self.operation.name,
+            key=self.context.key,
+        )
+
+    async def _complete(
+        self, outcome: Outcome, receipt: StoredReceipt, answer: Answer | None
+    ) -> RunEnd:
+        self.saga.settler.teller.tell(outcome)
+        return await calls.complete(
+            Completion(
+                claim_id=self.context.claim_id,
+                tenant=self.context.tenant,
+                operation=self.operation.name,
+                workflow_id=self.saga.settler.workflow_id,
+                outcome=outcome,
+                receipt=receipt,
+                effects=self.saga.journal.unrecorded(),
+                answer=None if answer is None else answer.model_dump(mode="json"),
+                retention_days=self.operation.retention_days,
+            )
+        )

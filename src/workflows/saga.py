@@ -1,0 +1,163 @@
+"""The saga: perform steps in order; when that cannot go on, undo in reverse what was done.
+
+The undo of a step is registered before its action, so "may have run" counts as "ran"; it undoes
+only what a look-up or a recorded provider reference confirms.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from temporalio import workflow
+
+from operations.contracts import CancelRequest, Decision, Run
+from operations.declaration import SagaOperation, Step
+from operations.effects import Effect
+from operations.guarantees import OnUnknown
+from operations.keys import Purpose
+from operations.states import EffectState
+from workflows.endings import Abandoned, Cancelled, OutcomeUnknown, Refused
+from workflows.settling import Settler
+
+UNDO_HEAD_START_SECONDS = 10.0
+"""An undo that has not ended by then goes on beside the next one: it does not stop the others."""
+
+
+class Saga:
+    """The steps of one operation."""
+
+    def __init__(self, operation: SagaOperation, run: Run) -> None:
+        """Nothing has been performed yet."""
+        self.operation = operation
+        self.settler = Settler(operation, run)
+        self.journal = self.settler.journal
+        self.abandoned = False
+
+    async def perform(self, step: Step, **request: Any) -> str:
+        """Perform `step` and return the provider's reference for it.
+
+        A step that is not required returns "" when it was refused, or accepted as unknown.
+        Raises an Ending when the operation cannot go on, AlreadyDone when an earlier run ended it.
+        """
+        if self.settler.stopping:
+            raise self._cancelled()
+        effect = await self.settler.settle(self.journal.plan(step, request).identity)
+        while self._stuck_after_pivot(step, effect):
+            effect = await self.settler.settle(await self.settler.park(effect))
+        await self._undo_duplicates(step, effect)
+        return self._conclude(step, effect)
+
+    async def compensate(self) -> None:
+        """Undo, in reverse, what may have been done. Ends when every effect is settled."""
+        self.settler.compensating = True
+        if self.settler.interrupted_before:
+            self.journal.suspect_unplanned_steps(now=workflow.now())
+        self.journal.entomb()
+        await self.settler.record("undoing what was done")
+        undoing: list[asyncio.Task[None]] = []
+        for step in reversed(self.operation.steps):
+            if self.journal.action(step.name) is not None:
+                task = asyncio.create_task(self._undo(step))
+                undoing.append(task)
+                await workflow.wait([task], timeout=UNDO_HEAD_START_SECONDS)
+        for task in undoing:
+            await task
+
+    def cancel(self, request: CancelRequest) -> None:
+        """Ask for a cancel: honoured before the next step, and never after the pivot."""
+        self.settler.cancel_request = self.settler.cancel_request or request
+
+    def why_not_cancel(self) -> str | None:
+        """Why a cancel would be refused now; None when it would be taken."""
+        if self.settler.compensating:
+            return "What was done is being undone already"
+        if self.settler.pivot_passed:
+            return "The pivot step has succeeded: from here on the operation only goes forward"
+        return None
+
+    def decide(self, decision: Decision) -> None:
+        """Take a verdict about a step."""
+        self.settler.decide(decision)
+
+    def _conclude(self, step: Step, effect: Effect) -> str:
+        match effect.state:
+            case EffectState.CONFIRMED:
+                self.settler.pivot_passed = self.settler.pivot_passed or step.pivot
+                return effect.provider_reference or ""
+            case EffectState.REJECTED:
+                if step.required:
+                    raise Refused.by(effect)
+                return ""
+            case EffectState.UNKNOWN if step.on_unknown is OnUnknown.ACCEPT_DUPLICATES:
+                return ""
+            case EffectState.UNKNOWN if not self.settler.stopping:
+                raise OutcomeUnknown(
+                    f"Whether {step.name!r} happened cannot be known", step=step.name
+                )
+            case _:
+                raise self._cancelled()
+
+    def _stuck_after_pivot(self, step: Step, effect: Effect) -> bool:
+        """After the pivot there is only forward: a refusal is for a person to decide."""
+        refused = effect.state is EffectState.REJECTED and step.required
+        return refused and self.settler.pivot_passed
+
+    def _cancelled(self) -> Cancelled:
+        request = self.settler.cancel_request or CancelRequest()
+        return Cancelled(f"Cancelled by {request.requested_by or 'an operator'}: {request.reason}")
+
+    async def _undo(self, step: Step) -> None:
+        """Find out what the step's action did, and take it back."""
+        try:
+            action = await self._settled_action(step)
+            if action is not None:
+                await self._undo_duplicates(step, action)
+                await self._take_back(step, action)
+        except Abandoned:
+            self.abandoned = True
+
+    async def _settled_action(self, step: Step) -> Effect | None:
+        action = self.journal.action(step.name)
+        if action is None or step.name in self.settler.given_up:
+            return None
+        settled = await self.settler.settle(action.identity)
+        return self.journal.put(replace(settled, tombstone=True))
+
+    async def _undo_duplicates(self, step: Step, action: Effect) -> None:
+        """Take back what stands twice in the provider's books: one effect is kept."""
+        if step.undo is None or action.state is not EffectState.CONFIRMED:
+            return
+        for ordinal, reference in enumerate(action.duplicates, start=1):
+            await self._undo_one(step, action, reference, Purpose.DUPLICATE, ordinal)
+
+    async def _take_back(self, step: Step, action: Effect) -> None:
+        """Undo a confirmed effect by the provider's own reference, an unknown one by ours."""
+        if step.undo is None:
+            return
+        if action.state is EffectState.CONFIRMED and action.provider_reference:
+            target = action.provider_reference
+        elif action.state is EffectState.UNKNOWN and step.undo.by_reference:
+            target = action.key
+            await self._outlive_the_request(action)
+        else:
+            return
+        undone = await self._undo_one(step, action, target, Purpose.UNDO, 0)
+        if undone.state is EffectState.CONFIRMED:
+            self.journal.put(action.becomes(EffectState.COMPENSATED, tombstone=True))
+
+    async def _undo_one(
+        self, step: Step, action: Effect, target: str, purpose: Purpose, ordinal: int
+    ) -> Effect:
+        assert step.undo is not None
+        request = step.undo.request(provider_reference=target, forward=action.request)
+        undo = self.journal.plan(step, request, purpose=purpose, ordinal=ordinal)
+        undone = await self.settler.settle(undo.identity)
+        while undone.state is EffectState.REJECTED:
+            undone = await self.settler.settle(await self.settler.park(undone))
+        return undone
+
+    async def _outlive_the_request(self, action: Effect) -> None:
+        """A cancel by reference can overtake the request it cancels: wait for the horizon."""
+        horizon = action.horizon()
+        if horizon is not None and horizon > workflow.now():
+            await workflow.sleep(horizon - workflow.now())

@@ -1,0 +1,184 @@
+"""Settling one effect: make the moves that `operations.decisions` names, until nothing is left to
+find out. Every answer and every verdict goes through the journal, and trouble into the ledger."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from temporalio import workflow
+
+from operations.contracts import CancelRequest, Decision, Kind, Run, RunEnd, StepAnswer, StepCall
+from operations.decisions import MoveKind, next_move
+from operations.declaration import SagaOperation
+from operations.effects import Effect
+from operations.guarantees import Guarantee
+from operations.keys import Purpose
+from operations.states import ClaimState, EffectState, Verdict
+from workflows import calls
+from workflows.endings import Abandoned, AlreadyDone, Fenced
+from workflows.journal import Identity, Journal
+from workflows.telling import Teller
+
+_VISIBLE = frozenset({EffectState.PLANNED, EffectState.UNKNOWN, EffectState.ABSENT})
+"""States after a call that mean trouble: people want to see them while they last."""
+
+
+class Settler:
+    """Settles effects of one run, one at a time or side by side."""
+
+    def __init__(self, operation: SagaOperation, run: Run) -> None:
+        """Nothing is known yet but the request."""
+        self.operation = operation
+        self.run = run
+        self.workflow_id = workflow.info().workflow_id
+        self.journal = Journal(operation, run, workflow_id=self.workflow_id)
+        self.teller = Teller(run, self.journal)
+        self.cancel_request: CancelRequest | None = None
+        self.pivot_passed = False
+        self.compensating = False
+        self.interrupted_before = run.recovered
+        """Whether an earlier run, or a history that was reset, may have done more than we know."""
+        self.given_up: set[str] = set()
+        """Steps an operator gave up on: left as they are."""
+        self._by_rows = run.recovered
+        """Whether each send is recorded first, because something was not plain sailing."""
+        self._suspect = False
+        """Whether a send may have happened that has no row."""
+        self._decisions: dict[tuple[str, Purpose], Decision] = {}
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new may begin: the operation is cancelled or being undone."""
+        return self.compensating or (self.cancel_request is not None and not self.pivot_passed)
+
+    def decide(self, decision: Decision) -> None:
+        """Take a verdict; the effect's settling acts on it at once."""
+        self._decisions[decision.step, decision.purpose] = decision
+
+    async def settle(self, identity: Identity) -> Effect:
+        """Move until there is nothing left to find out. Raises Abandoned, Fenced, AlreadyDone."""
+        while True:
+            effect = self.journal[identity]
+            stopping = self._stops(effect)
+            move = next_move(effect, now=workflow.now(), stopping=stopping)
+            match move.kind:
+                case MoveKind.STOP:
+                    self._decisions.pop((effect.step, effect.purpose), None)
+                    return effect
+                case MoveKind.PARK:
+                    identity = await self.park(effect)
+                case MoveKind.SEND | MoveKind.LOOK_UP:
+                    if move.after_seconds:
+                        changed = await self._pause(effect, seconds=move.after_seconds)
+                        if changed is not None:
+                            identity = changed
+                            continue
+                    await self._call(effect, move.kind)
+
+    async def park(self, effect: Effect) -> Identity:
+        """Wait until a person, or the provider's records, decide. No timer ends this."""
+        slot = (effect.step, effect.purpose)
+        parked = self.journal.put(effect.becomes(EffectState.PARKED))
+        await self.record(f"{effect.step} waits for a decision")
+        await workflow.wait_condition(
+            lambda: slot in self._decisions or (effect.sends == 0 and self._stops(effect))
+        )
+        decision = self._decisions.pop(slot, None)
+        if decision is None:
+            self.journal.put(replace(parked, state=EffectState.PLANNED))
+            return parked.identity
+        return await self._apply(parked, decision)
+
+    async def record(self, summary: str, *, decision: Decision | None = None) -> None:
+        """Write what the ledger does not know yet, and where the operation stands."""
+        rows = self.journal.unrecorded()
+        await calls.record(self.teller.progress(self.where(), rows, decision), summary=summary)
+        self.journal.recorded(rows)
+        self.teller.tell(self.where())
+
+    def where(self) -> ClaimState:
+        """Where the operation stands."""
+        if self.journal.has_parked():
+            return ClaimState.PARKED
+        return ClaimState.COMPENSATING if self.compensating else ClaimState.ACCEPTED
+
+    async def recall(self) -> None:
+        """Take up what earlier runs have written. Raises AlreadyDone or Fenced."""
+        memory = await calls.recall(self.run.claim_id)
+        if memory.outcome is not None and memory.status is not None:
+            raise AlreadyDone(RunEnd(outcome=memory.outcome, status=memory.status))
+        self.interrupted_before = self._by_rows = True
+        self.journal.recall(memory.effects)
+        self.pivot_passed = self.journal.pivot_confirmed()
+        undoing = memory.state is ClaimState.COMPENSATING or self.journal.has_tombstone()
+        if undoing and not self.compensating:
+            raise Fenced("An earlier run of this operation had begun to undo it")
+
+    def _stops(self, effect: Effect) -> bool:
+        return self.stopping and effect.purpose is Purpose.ACTION
+
+    async def _call(self, effect: Effect, kind: MoveKind) -> None:
+        call = self._step_call(effect)
+        summary = f"{effect.action} at {effect.profile.provider}"
+        if kind is MoveKind.LOOK_UP:
+            answer = await calls.look_up(call, summary=f"look up {summary}")
+        elif call.recorded:
+            answer = await calls.perform(call, summary=summary)
+            self.journal.recorded(call.also)
+        else:
+            answer = await calls.perform_fast(call, summary=summary)
+        await self._learn(effect, answer)
+
+    def _step_call(self, effect: Effect) -> StepCall:
+        """What to send: fast while all is well, with a row committed first otherwise."""
+        repeatable = effect.profile.guarantee in {Guarantee.KEYED, Guarantee.NATURAL}
+        age_seconds = (workflow.now() - self.run.accepted_at).total_seconds()
+        if not self._by_rows and age_seconds >= effect.profile.keyed_resend_seconds:
+            self._by_rows = self._suspect = True
+        recorded = self._by_rows or not repeatable or effect.purpose is not Purpose.ACTION
+        return StepCall(
+            claim_id=self.run.claim_id,
+            workflow_id=self.workflow_id,
+            tenant=self.run.tenant,
+            effect=effect.record(),
+            profile=effect.profile,
+            recorded=recorded,
+            suspect=self._suspect and repeatable and effect.purpose is Purpose.ACTION,
+            first_run_id=workflow.info().first_execution_run_id,
+            also=self.journal.unrecorded(but=effect.identity) if recorded else (),
+        )
+
+    async def _learn(self, effect: Effect, answer: StepAnswer) -> None:
+        """Take in an answer. Trouble is recorded, so that everybody can see it."""
+        learned = self.journal.put(effect.learns(answer))
+        self.interrupted_before = self.interrupted_before or answer.reset
+        if answer.kind is Kind.FENCED:
+            await self.recall()
+        if learned.state in _VISIBLE:
+            self._by_rows = True
+            if learned.state is not effect.state or learned.failures == 1:
+                await self.record(f"{effect.step} is {learned.state}: {learned.reason}"[:200])
+
+    async def _pause(self, effect: Effect, *, seconds: float) -> Identity | None:
+        """Wait, unless a verdict or a cancel comes first: then the effect to go on with."""
+        slot = (effect.step, effect.purpose)
+        stops = self._stops(effect)
+        try:
+            await workflow.wait_condition(
+                lambda: slot in self._decisions or self._stops(effect) != stops,
+                timeout=timedelta(seconds=seconds),
+            )
+        except TimeoutError:
+            return None
+        decision = self._decisions.pop(slot, None)
+        return effect.identity if decision is None else await self._apply(effect, decision)
+
+    async def _apply(self, effect: Effect, decision: Decision) -> Identity:
+        """Do what the verdict says, recorded with who, when and the evidence."""
+        renew = decision.verdict is Verdict.RETRY and effect.refused
+        decided = self.journal.renew(effect) if renew else effect.decided(decision)
+        self.journal.put(decided)
+        await self.record(f"{effect.step}: {decision.verdict}", decision=decision)
+        if decision.verdict is Verdict.ABANDON:
+            self.given_up.add(effect.step)
+            raise Abandoned(f"An operator gave up on the step {effect.step!r}", step=effect.step)
+        return decided.identity

@@ -1,0 +1,67 @@
+"""What a run tells people: search attributes for lists, and a table of its steps for the UI."""
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey
+
+from operations.contracts import Decision, EffectRecord, Progress, Run
+from operations.search import OPERATION_STATE
+from operations.states import ClaimState, Outcome
+from workflows.journal import Journal
+
+_STATE = SearchAttributeKey.for_keyword(OPERATION_STATE)
+
+
+class Teller:
+    """Tells where one operation stands."""
+
+    def __init__(self, run: Run, journal: Journal) -> None:
+        """It begins as accepted: the client that started it has said so."""
+        self._run = run
+        self._journal = journal
+        self._told = ClaimState.ACCEPTED.value
+
+    def progress(
+        self, state: ClaimState, rows: tuple[EffectRecord, ...], decision: Decision | None
+    ) -> Progress:
+        """What the ledger is told."""
+        return Progress(
+            claim_id=self._run.claim_id,
+            tenant=self._run.tenant,
+            state=state,
+            effects=rows,
+            decision=decision,
+        )
+
+    def tell(self, state: ClaimState | Outcome) -> None:
+        """Tell where the operation stands, to lists and to whoever opens the run."""
+        if state.value != self._told:
+            self._told = state.value
+            workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
+                [_STATE.value_set(state.value)]
+            )
+        workflow.set_current_details(self._table(state))
+
+    def _table(self, state: ClaimState | Outcome) -> str:
+        """The run's effects as a Markdown table."""
+        lines = [
+            f"**{state.value}**",
+            "",
+            "| step | call | guarantee | state | reference | sends | remark |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for effect in self._journal.all():
+            cells = (
+                effect.step,
+                f"{effect.action} at {effect.profile.provider}",
+                effect.profile.guarantee.value,
+                effect.state.value,
+                effect.provider_reference or "",
+                str(effect.sends),
+                effect.reason or "",
+            )
+            lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
+        return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")[:200]
