@@ -1,7 +1,5 @@
 """The client of the simulated legacy acquirer, which takes no keys."""
 
-import httpx
-
 from operations.guarantees import Guarantee, ProviderProfile
 from providers.http_calls import COMMON_ANSWERS, Meaning
 from providers.simulated_client import Call, Field, Interface, SimulatedClient
@@ -68,9 +66,6 @@ class SimulatedAcquirer(SimulatedClient):
         *,
         profile: ProviderProfile = PROFILE,
         token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Talk to the acquirer at `base_url`; pass `PROFILE_BLIND` when it offers no records."""
-        super().__init__(
-            base_url, interface=INTERFACE, profile=profile, token=token, transport=transport
-        )
+        super().__init__(base_url, interface=INTERFACE, profile=profile, token=token)

@@ -1,7 +1,5 @@
 """The client of the simulated carrier, which deduplicates by our key."""
 
-import httpx
-
 from operations.guarantees import Guarantee, ProviderProfile
 from providers.http_calls import COMMON_ANSWERS, Meaning
 from providers.simulated_client import Call, Field, Interface, SimulatedClient
@@ -55,9 +53,6 @@ class SimulatedCarrier(SimulatedClient):
         *,
         profile: ProviderProfile = PROFILE,
         token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Talk to the carrier at `base_url`."""
-        super().__init__(
-            base_url, interface=INTERFACE, profile=profile, token=token, transport=transport
-        )
+        super().__init__(base_url, interface=INTERFACE, profile=profile, token=token)

@@ -1,7 +1,5 @@
 """The client of the simulated card processor, which deduplicates by our key."""
 
-import httpx
-
 from operations.guarantees import Guarantee, ProviderProfile
 from providers.http_calls import COMMON_ANSWERS, Meaning
 from providers.simulated_client import Call, Field, Interface, SimulatedClient
@@ -64,9 +62,6 @@ class SimulatedPayments(SimulatedClient):
         *,
         profile: ProviderProfile = PROFILE,
         token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Talk to the card processor at `base_url`."""
-        super().__init__(
-            base_url, interface=INTERFACE, profile=profile, token=token, transport=transport
-        )
+        super().__init__(base_url, interface=INTERFACE, profile=profile, token=token)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import httpx
 from pydantic import ValidationError
 
 from operations.errors import EffectUnknown, Unavailable
@@ -61,12 +60,11 @@ class SimulatedClient:
         interface: Interface,
         profile: ProviderProfile,
         token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Talk to the provider at `base_url`, and promise what `profile` says."""
         self._interface = interface
         self._profile = profile
-        self._http = HttpCalls(base_url, profile=profile, token=token, transport=transport)
+        self._http = HttpCalls(base_url, profile=profile, token=token)
 
     @property
     def profile(self) -> ProviderProfile:

@@ -1,7 +1,5 @@
 """The client of the simulated warehouse, which takes no keys but can be asked."""
 
-import httpx
-
 from operations.guarantees import Guarantee, ProviderProfile
 from providers.http_calls import COMMON_ANSWERS, Meaning
 from providers.simulated_client import Call, Field, Interface, SimulatedClient
@@ -54,9 +52,6 @@ class SimulatedWarehouse(SimulatedClient):
         *,
         profile: ProviderProfile = PROFILE,
         token: str | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """Talk to the warehouse at `base_url`."""
-        super().__init__(
-            base_url, interface=INTERFACE, profile=profile, token=token, transport=transport
-        )
+        super().__init__(base_url, interface=INTERFACE, profile=profile, token=token)

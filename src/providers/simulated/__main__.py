@@ -1,11 +1,14 @@
 """`python -m providers.simulated --ledger FILE`: the world as a process of its own."""
 
 import argparse
+import sqlite3
 import sys
 from pathlib import Path
 
 import uvloop
+from pydantic import ValidationError
 
+from providers.simulated.desk import sentence
 from providers.simulated.server import serve_until_signalled
 from providers.simulated.vocabulary import ProviderName, Temperament, WorldConfig
 
@@ -20,10 +23,14 @@ def main() -> None:
     parser.add_argument("--temperament", type=Temperament, default=Temperament.CONSISTENT)
     parser.add_argument("--key-lifetime-seconds", type=float, default=86_400.0)
     parser.add_argument("--announce", type=Path)
-    config = WorldConfig.model_validate(vars(parser.parse_args()))
+    arguments = vars(parser.parse_args())
+    try:
+        config = WorldConfig.model_validate(arguments)
+    except ValidationError as error:
+        parser.error(sentence(error))
     try:
         uvloop.run(serve_until_signalled(config))
-    except OSError as error:
+    except (OSError, sqlite3.Error) as error:
         sys.exit(f"The simulated providers cannot start: {error}")
 
 

@@ -6,7 +6,7 @@
 | `GET /admin/faults` · `DELETE /admin/faults` | lists, clears (and reopens every closed port) |
 | `GET /admin/ledger?provider=&after=&limit=` | every committed effect, hidden ones included |
 | `POST /admin/ledger` `{"provider", "records": […]}` | writes records, 201 with their `ids` |
-| `DELETE /admin/ledger?provider=` | empties the ledger and the keys |
+| `DELETE /admin/ledger?provider=` | empties the ledger and the keys, and drops late commits |
 | `POST /admin/temperament` `{"provider": "acquirer", "temperament"}` | changes it |
 | `GET /admin/health` | 200 once everything listens, with the addresses |
 """
@@ -149,6 +149,9 @@ class Admin:
 
     async def _wipe(self, request: web.BaseRequest) -> Answer:
         query = LedgerQuery.model_validate(dict(request.query))
+        for name, desk in self._desks.items():
+            if query.provider in (None, name):
+                await desk.drop_late()
         await self._books.write(lambda pages: pages.wipe(query.provider))
         return answer(200, [])
 

@@ -89,8 +89,8 @@ class Desk:
         except ValidationError as error:
             return refusal(422, "invalid_request", sentence(error)).as_response()
 
-    async def close(self) -> None:
-        """Drop what is still to be committed late."""
+    async def drop_late(self) -> None:
+        """Forget what is still to be committed late."""
         for task in tuple(self._late):
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)

@@ -54,7 +54,7 @@ async def open_world(config: WorldConfig) -> AsyncGenerator[Mapping[str, str]]:
         doors: dict[ProviderName, Door] = {}
         for service in SERVICES:
             desk = _desk(service, config, books=books, faults=faults)
-            stack.push_async_callback(desk.close)
+            stack.push_async_callback(desk.drop_late)
             port = config.port_of(service.name)
             desks[service.name] = desk
             doors[service.name] = Door(desk.respond, host=config.host, port=port)
@@ -65,9 +65,9 @@ async def open_world(config: WorldConfig) -> AsyncGenerator[Mapping[str, str]]:
             body_max_bytes=ADMIN_BODY_MAX_BYTES,
         )
         # The admin port opens last, so that who reaches it finds all the others.
+        stack.push_async_callback(_close, *doors.values(), admin)
         for door in (*doors.values(), admin):
             await door.open()
-            stack.push_async_callback(door.close)
         addresses = {"admin": admin.url, **{str(name): door.url for name, door in doors.items()}}
         if config.announce is not None:
             _announce(config.announce, addresses)
@@ -84,6 +84,10 @@ def _desk(service: Service, config: WorldConfig, *, books: Books, faults: FaultB
         bearer_token=config.bearer_token,
         temperament=config.temperament if is_acquirer else Temperament.CONSISTENT,
     )
+
+
+async def _close(*doors: Door) -> None:
+    await asyncio.gather(*(door.close() for door in doors))
 
 
 def _announce(path: Path, addresses: Mapping[str, str]) -> None:

@@ -152,11 +152,11 @@ class Door:
         await self.open()
 
     async def close(self) -> None:
-        """Stop listening for good; requests in progress get a second to end."""
+        """Stop listening for good; requests in progress get half a second to end."""
         await self._stop_reopening()
         if self._listening is not None:
             self._listening.close()
-        await self._http.shutdown(1.0)
+        await self._http.shutdown(0.5)
 
     def _shut(self) -> None:
         if self._listening is not None:
