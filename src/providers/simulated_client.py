@@ -17,6 +17,9 @@ from providers.contract import ProviderRecord, RecordPage
 from providers.http_calls import Documented, HttpCalls
 
 
+_WRITE_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 @dataclass(frozen=True)
 class Field:
     """How one member of our request is written on the wire."""
@@ -88,9 +91,7 @@ class SimulatedClient:
             if type(value) is not field.kind:  # exactly: True is no amount
                 raise ValueError(f"{action} needs {ours} of type {field.kind.__name__}")
             document[field.name] = value if field.write is None else field.write(str(value))
-        return json.dumps(
-            document, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-        ).encode()
+        return _WRITE_JSON(document).encode()
 
     async def perform(self, action: str, *, key: str, body: bytes) -> ProviderRecord:
         """Send `body` once. Raises Declined, Unavailable, EffectUnknown, KeyMismatch."""

@@ -22,6 +22,8 @@ NOTICE_SECONDS = 0.02
 
 BACKLOG_CONNECTIONS = 1_024
 
+_WRITE_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -63,8 +65,7 @@ class Answer:
 
 def answer(status: int, document: object, *, headers: Mapping[str, str] | None = None) -> Answer:
     """A JSON answer of `document`."""
-    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    return Answer(status, body, headers or {})
+    return Answer(status, _WRITE_JSON(document).encode(), headers or {})
 
 
 def refusal(
