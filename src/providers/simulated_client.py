@@ -16,7 +16,6 @@ from operations.guarantees import Guarantee, ProviderProfile
 from providers.contract import ProviderRecord, RecordPage
 from providers.http_calls import Documented, HttpCalls
 
-
 _WRITE_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
