@@ -182,6 +182,13 @@ async def test_traffic_never_exceeds_its_bound(targets: str) -> None:
     assert findings.count(Outcome.SKIPPED) > 0
 
 
+async def test_rate_limit_is_not_taken_for_a_refused_key(targets: str) -> None:
+    findings = await found(f"{targets}/limited")
+    limited = [v.outcome for v in findings.verdicts if "429" in v.reason]
+    assert set(limited) == {Outcome.SKIPPED}
+    assert {v.outcome for v in findings.verdicts} == {Outcome.PASSED, Outcome.SKIPPED}
+
+
 async def test_command_reports_in_all_forms_and_by_exit_status(
     targets: str, tmp_path: Path
 ) -> None:
@@ -205,7 +212,7 @@ async def test_command_reports_in_all_forms_and_by_exit_status(
     ("place", "replaced", "why"),
     [
         ("right", ("acme-key", "nobody"), "answered 401"),
-        ("right", ('"description"\n', '"id"\n'), "counted as 0 effects"),
+        ("right", ('"description"\n', '"id"\n'), "2 ordinary requests were counted as 0"),
         ("right", ('"/charges"\nfield', '"/charges/none"\nfield'), "effects cannot be counted"),
         ("right", ("[target]", "[goal]"), "target: Field required"),
         ("closed", ("", ""), "cannot connect"),
@@ -232,6 +239,17 @@ def test_example_is_a_configuration(tmp_path: Path) -> None:
     assert loaded.target.headers["Authorization"] == "Bearer secret"
     with pytest.raises(ConfigurationInvalidError, match="API_KEY is not set"):
         parse(example(), environment={}, name="example")
+
+
+def test_documents_name_every_rule_and_configure_our_own_api() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "docs/probe.md").read_text(encoding="utf-8")
+    assert [rule.id for rule in rules.ALL if f"| `{rule.id}` | {rule.severity} |" not in text] == []
+    variables = {"KEY": "one", "OTHER_KEY": "two", "PROVIDERS": "http://127.0.0.1:9"}
+    environment = {f"TALLYSTICK_PROBE_{name}": value for name, value in variables.items()}
+    ours = load(root / "docs/probe/tallystick.toml", environment=environment)
+    assert ours.effects is not None
+    assert ours.effects.url == "http://127.0.0.1:9/admin/ledger?provider=payments"
 
 
 def test_spellings_of_one_body_differ_in_bytes_and_not_in_content() -> None:

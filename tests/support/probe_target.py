@@ -95,6 +95,8 @@ class ProbeTarget:
 
     defect: Defect | None = None
     run_seconds: float = 0.03
+    posts_before_limit: int | None = None
+    """After so many requests, every further one is answered 429."""
     effects: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     records: dict[tuple[str, str], Record] = field(default_factory=dict[tuple[str, str], Record])
     tasks: set["asyncio.Task[Reply]"] = field(default_factory=set["asyncio.Task[Reply]"])
@@ -121,6 +123,10 @@ class ProbeTarget:
         if scope["method"] == "GET":
             return self._status(tenant, unquote(path.rpartition("/")[2]))
         body = await _read(receive)
+        if self.posts_before_limit is not None:
+            self.posts_before_limit -= 1
+            if self.posts_before_limit < 0:
+                raise RefusedError(429, "too many requests", (b"retry-after", b"0"))
         key = self._key(scope)
         if tenant is None:
             return self._without_credentials(key)
@@ -304,7 +310,7 @@ class ProbeTarget:
 
 @dataclass
 class ProbeTargets:
-    """One ASGI application for all targets: the first part of the path is a defect, or `right`."""
+    """One ASGI application for all targets: the first part of a path is its name."""
 
     targets: dict[str, ProbeTarget] = field(default_factory=dict[str, ProbeTarget])
 
@@ -312,10 +318,20 @@ class ProbeTargets:
         """Pass the request to its target, made at its first request."""
         name: str = scope["path"].split("/")[1]
         if name not in self.targets:
-            defect = None if name == "right" else Defect(name)
-            slow = defect is Defect.LATE_DUPLICATE_GETS_ITS_OWN_ANSWER
-            self.targets[name] = ProbeTarget(defect, run_seconds=0.2 if slow else 0.03)
+            self.targets[name] = _target(name)
         await self.targets[name](scope, receive, send)
+
+
+def _target(name: str) -> ProbeTarget:
+    match name:
+        case "right":
+            return ProbeTarget()
+        case "limited":
+            return ProbeTarget(posts_before_limit=30)
+        case Defect.LATE_DUPLICATE_GETS_ITS_OWN_ANSWER:
+            return ProbeTarget(Defect(name), run_seconds=0.2)
+        case _:
+            return ProbeTarget(Defect(name))
 
 
 def _now() -> float:

@@ -87,7 +87,8 @@ class Client:
         Raises ValueError for anything but http and https with a host.
         """
         parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        plain = origin.isascii() and origin.isprintable() and " " not in origin
+        if not plain or parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{origin!r} is not an http or https URL")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -109,14 +110,12 @@ class Client:
 
         Raises as `exchange`, for the first that fails.
         """
-        lines = [await self._connect() for _ in requests]
+        lines: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         try:
-            return await asyncio.gather(
-                *(
-                    self._converse(line, request)
-                    for line, request in zip(lines, requests, strict=True)
-                )
-            )
+            for _ in requests:
+                lines.append(await self._connect())  # noqa: PERF401 (those made must be closed)
+            pairs = zip(lines, requests, strict=True)
+            return await asyncio.gather(*(self._converse(line, request) for line, request in pairs))
         finally:
             for _, writer in lines:
                 writer.transport.abort()

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -23,6 +30,12 @@ class KeyFormat(StrEnum):
 
     BARE = "bare"
     QUOTED = "quoted"
+
+
+_HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")]
+_HeaderValue = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$")]
+Headers = dict[_HeaderName, _HeaderValue]
+"""Header fields that can stand on the wire (RFC 9110, section 5)."""
 
 
 class _Section(BaseModel):
@@ -40,7 +53,7 @@ class Target(_Section):
     operation_seconds: float = Field(default=10.0, gt=0, le=120)
     settle_seconds: float = Field(default=0.2, ge=0, le=30)
     credential_headers: tuple[str, ...] = ("Authorization",)
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: Headers = {}
 
 
 class Body(_Section):
@@ -52,7 +65,7 @@ class Body(_Section):
     number: str | None = Field(default=None, pattern="^/")
     invalid: str | None = None
     failing: str | None = None
-    meaningful_query: str | None = None
+    meaningful_query: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -74,16 +87,16 @@ class Body(_Section):
 class Effects(_Section):
     """How to count what happened: a GET of JSON that holds an array or a number."""
 
-    url: str = Field(pattern=r"^(https?://|/)")
+    url: str = Field(pattern=r"^(https?://|/)[\x21-\x7e]*$")
     pointer: str = Field(default="", pattern="^(/.*)?$")
     field: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    headers: Headers = {}
 
 
 class OtherTenant(_Section):
     """Headers that make a request come from somebody else."""
 
-    headers: dict[str, str] = Field(min_length=1)
+    headers: Headers = Field(min_length=1)
 
 
 class Status(_Section):

@@ -17,10 +17,17 @@ from runtime.probe.configuration import Configuration, KeyFormat, value_at
 _POLL_FIRST_SECONDS = 0.02
 _POLL_LONGEST_SECONDS = 0.5
 _COUNT_AGAIN_SECONDS = 0.1
+# 429 is not about the key, so it must not be taken for a refusal of one.
+_RATE_LIMITED_ATTEMPTS = 4
+_RATE_LIMITED_PAUSE_SECONDS = 5.0
 
 
 class RuleBrokenError(Exception):
     """A rule is broken, whatever else it was about to look at. The message is what was seen."""
+
+
+class RateLimitedError(Exception):
+    """The service refuses for the rate alone (429), so nothing can be concluded."""
 
 
 class EffectsUnreadableError(Exception):
@@ -102,12 +109,24 @@ class Trial:
         return Request(target.method, path, tuple(lines), content)
 
     async def send(self, request: Request) -> Answer:
-        """Send once. Raises RuleBrokenError for 5xx, and what the client raises."""
-        return _not_broken(await self.service.client.exchange(request))
+        """Send; when told that the rate is too high, wait as told and send again, within bounds.
+
+        Raises RuleBrokenError for 5xx, RateLimitedError, and what the client raises.
+        """
+        for _ in range(_RATE_LIMITED_ATTEMPTS):
+            answer = await self.service.client.exchange(request)
+            if not self._is_rate_limited(answer):
+                return _not_broken(answer)
+            told = answer.header("retry-after") or "1"
+            seconds = float(told) if told.isascii() and told.isdecimal() else 1.0
+            await asyncio.sleep(min(seconds, _RATE_LIMITED_PAUSE_SECONDS))
+        raise RateLimitedError(f"answered 429 {_RATE_LIMITED_ATTEMPTS} times")
 
     async def send_together(self, requests: list[Request]) -> list[Answer]:
-        """Send all at once. Raises as `send`."""
+        """Send all at once. Raises as `send`, and RateLimitedError at the first 429."""
         answers = await self.service.client.exchange_together(requests)
+        if any(self._is_rate_limited(answer) for answer in answers):
+            raise RateLimitedError("some of the simultaneous requests were answered 429")
         return [_not_broken(answer) for answer in answers]
 
     async def settle(self, request: Request, *, conflict_is_progress: bool = True) -> Answer:
@@ -140,6 +159,9 @@ class Trial:
     def is_in_progress(self, answer: Answer) -> bool:
         """Whether an answer to an identical request says "still running"."""
         return answer.status in self.configuration.in_progress.statuses
+
+    def _is_rate_limited(self, answer: Answer) -> bool:
+        return answer.status == 429 and not self.is_in_progress(answer)
 
     async def effects(self, expected: int) -> int | None:
         """How many effects this trial had, once they had time to appear; None when not counted.

@@ -3,7 +3,7 @@
 import asyncio
 from email.utils import parsedate_to_datetime
 
-from runtime.probe.rules.judging import difference, expect_effects
+from runtime.probe.rules.judging import content_difference, expect_effects
 from runtime.probe.trial import Trial
 from runtime.probe.verdicts import Seen, Severity, Source, fails, passes, rule, skipped, warns
 
@@ -28,7 +28,7 @@ async def race(trial: Trial) -> Seen:
         if wrong := [answer.status for answer in finished if not answer.succeeded]:
             return fails(f"an identical request at the same moment was answered {wrong[0]}")
         for answer in finished[1:]:
-            if (told := difference(finished[0], answer)) is not None:
+            if (told := content_difference(finished[0], answer)) is not None:
                 return fails(f"two of the simultaneous requests got different answers: {told}")
         await trial.first(key)
     total = limits.race_rounds * limits.race_requests
@@ -54,6 +54,7 @@ async def in_progress(trial: Trial) -> Seen:
         first = await running
     finally:
         running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
     counted = await expect_effects(trial, 1)
     if trial.is_in_progress(second):
         seen = f"the duplicate was answered {second.status}; {counted}"
@@ -62,7 +63,7 @@ async def in_progress(trial: Trial) -> Seen:
         return fails(
             f"the duplicate was answered {second.status}, which is not among in_progress.statuses"
         )
-    if (told := difference(first, second)) is not None:
+    if (told := content_difference(first, second)) is not None:
         return fails(f"the duplicate got an answer of its own: {told}")
     return passes(f"the duplicate got the first one's answer; {counted}")
 
