@@ -217,16 +217,16 @@ async def run_until_signalled(stack: EmbeddedStack, *, console: Console) -> None
     Raises:
         EmbeddedError: it could not start; the message is for the person who started it.
     """
-    stopped = asyncio.Event()
+    started, stopped = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
         loop.add_signal_handler(number, stopped.set)
-    running = asyncio.create_task(_keep(stack, console=console, until=stopped))
+    running = asyncio.create_task(_keep(stack, console=console, started=started, until=stopped))
     waiting = asyncio.create_task(stopped.wait())
     try:
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if not stack.is_ready:
+        if not started.is_set():
             running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
@@ -236,8 +236,11 @@ async def run_until_signalled(stack: EmbeddedStack, *, console: Console) -> None
             loop.remove_signal_handler(number)
 
 
-async def _keep(stack: EmbeddedStack, *, console: Console, until: asyncio.Event) -> None:
+async def _keep(
+    stack: EmbeddedStack, *, console: Console, started: asyncio.Event, until: asyncio.Event
+) -> None:
     async with stack:
+        started.set()
         console.print(addresses_table(stack))
         console.print("Ctrl-C stops everything.")
         await until.wait()
