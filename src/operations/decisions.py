@@ -1,4 +1,4 @@
-"""What to do next about an effect. This is the decision table of `docs/guarantees.md`, as code. Pure.
+"""What to do next about an effect: the decision table of `docs/guarantees.md`, as code. Pure.
 
 A timer alone never turns an unknown effect into a failed one: time only moves it from sending to
 looking up, and from looking up to a person.
@@ -15,8 +15,8 @@ from operations.keys import Purpose
 from operations.states import EffectState
 
 SENDS_LIMIT = 4
-"""How often an effect that proved absent is sent in all. A provider that loses four requests in a
-row is not going to keep the fifth; a person should look."""
+"""How often an effect that proved absent is sent, in all or since a person last said so. A provider
+that loses four requests in a row is not going to keep the fifth; a person should look."""
 
 PAUSE_FIRST_SECONDS = 0.25
 """Long enough for a dropped connection to be replaced, short enough that no client notices."""
@@ -80,9 +80,13 @@ def _when_not_sent(effect: Effect, *, now: datetime, stopping: bool) -> Move:
 def _when_absent(effect: Effect, *, now: datetime, stopping: bool) -> Move:
     if stopping or effect.tombstone:
         return STOP
-    keyed = effect.profile.guarantee is Guarantee.KEYED
-    if effect.sends >= SENDS_LIMIT or (keyed and not _key_lives(effect, now=now)):
+    if effect.mismatch or _out_of_patience(effect, now=now):
         return PARK
+    if not effect.is_vouched_absent:
+        keyed = effect.profile.guarantee is Guarantee.KEYED
+        spent = effect.sends - (effect.vouched_sends or 0) >= SENDS_LIMIT
+        if spent or (keyed and not _key_lives(effect, now=now)):
+            return PARK
     return Move(MoveKind.SEND, _pause(effect))
 
 
@@ -90,30 +94,31 @@ def _when_unknown(effect: Effect, *, now: datetime, stopping: bool) -> Move:
     held = stopping or effect.tombstone
     profile = effect.profile
     match profile.guarantee:
-        case Guarantee.KEYED:
-            resend = _key_lives(effect, now=now) and not effect.mismatch and not effect.tombstone
-            if resend and not (held and profile.can_look_up):
+        case Guarantee.KEYED | Guarantee.NATURAL:
+            if _may_repeat(effect, now=now) and not (held and profile.can_look_up):
                 return Move(MoveKind.SEND, _pause(effect))
             return _look_up(effect, now=now)
-        case Guarantee.NATURAL:
-            if held and profile.can_look_up:
-                return _look_up(effect, now=now)
-            if effect.tombstone or _out_of_patience(effect, now=now):
-                return PARK
-            return Move(MoveKind.SEND, _pause(effect))
         case Guarantee.QUERYABLE:
             return _look_up(effect, now=now)
         case Guarantee.BLIND:
-            return _when_nobody_can_tell(effect, held=held)
+            return _when_nobody_can_tell(effect, now=now, held=held)
         case _:
             assert_never(profile.guarantee)
 
 
-def _when_nobody_can_tell(effect: Effect, *, held: bool) -> Move:
+def _may_repeat(effect: Effect, *, now: datetime) -> bool:
+    """Whether the provider's promise makes it safe to repeat a request that may have arrived."""
+    if effect.tombstone or not effect.is_repeatable or _out_of_patience(effect, now=now):
+        return False
+    return effect.profile.guarantee is Guarantee.NATURAL or _key_lives(effect, now=now)
+
+
+def _when_nobody_can_tell(effect: Effect, *, now: datetime, held: bool) -> Move:
     """A blind provider's unknown: the business's decision, declared with the step."""
     match effect.on_unknown:
         case OnUnknown.ACCEPT_DUPLICATES:
-            if held or effect.sends > effect.profile.blind_resends:
+            enough = effect.sends > effect.profile.blind_resends or effect.repeat_refused
+            if held or enough or _out_of_patience(effect, now=now):
                 return STOP
             return Move(MoveKind.SEND, _pause(effect))
         case OnUnknown.COMPENSATE:
@@ -129,20 +134,19 @@ def _look_up(effect: Effect, *, now: datetime) -> Move:
     if not effect.profile.can_look_up or _out_of_patience(effect, now=now):
         return PARK
     if effect.absences:
-        return Move(MoveKind.LOOK_UP, effect.profile.lookup_interval_seconds)
-    horizon = effect.horizon()
+        interval = effect.profile.lookup_interval_seconds
+        return Move(MoveKind.LOOK_UP, max(interval, _pause(effect)))
     pause = _pause(effect)
+    horizon = effect.horizon()
     if horizon is not None and now < horizon:
-        pause = min(pause, (horizon - now).total_seconds())
+        pause = max(min(pause, (horizon - now).total_seconds()), _asked_seconds(effect))
     return Move(MoveKind.LOOK_UP, pause)
 
 
 def _key_lives(effect: Effect, *, now: datetime) -> bool:
-    """Whether the provider still remembers our key, for sure (hazard 2)."""
-    if effect.sent_at is None:
-        return True
-    age = now - effect.sent_at
-    return age < timedelta(seconds=effect.profile.keyed_resend_seconds)
+    """Whether the provider still remembers our key, for sure, when the next request leaves."""
+    leaves = now + timedelta(seconds=_pause(effect))
+    return effect.profile.remembers_key(sent_at=effect.sent_at, at=leaves)
 
 
 def _out_of_patience(effect: Effect, *, now: datetime) -> bool:
@@ -152,9 +156,12 @@ def _out_of_patience(effect: Effect, *, now: datetime) -> bool:
 
 
 def _pause(effect: Effect) -> float:
-    """Doubling from the first failure on; the provider's own `Retry-After` is honoured if longer."""
+    """Doubling from the first failure on; the provider's own `Retry-After` counts if longer."""
     if effect.failures == 0:
         return 0.0
     doubled = PAUSE_FIRST_SECONDS * 2.0 ** min(effect.failures - 1, 20)
-    asked = min(effect.retry_after_seconds or 0.0, RETRY_AFTER_LIMIT_SECONDS)
-    return max(min(doubled, PAUSE_LIMIT_SECONDS), asked)
+    return max(min(doubled, PAUSE_LIMIT_SECONDS), _asked_seconds(effect))
+
+
+def _asked_seconds(effect: Effect) -> float:
+    return min(effect.retry_after_seconds or 0.0, RETRY_AFTER_LIMIT_SECONDS)

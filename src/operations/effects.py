@@ -46,8 +46,12 @@ class Effect:
     """Look-ups in vain past the horizon."""
     refused: bool = False
     """It got a definite no: the key is spent on that answer (hazard 4)."""
+    repeat_refused: bool = False
+    """A repeat got a definite no, which says nothing of the request before it."""
     mismatch: bool = False
     """The provider holds other content under our key: sending again cannot help."""
+    vouched_sends: int | None = None
+    """How many sends a person has said left nothing: limits count from there."""
     retry_after_seconds: float | None = None
     tombstone: bool = False
 
@@ -62,10 +66,30 @@ class Effect:
         return self.state in {EffectState.SENT, EffectState.UNKNOWN, EffectState.PARKED}
 
     @property
+    def never_sent(self) -> bool:
+        """Whether it is certain that no request has left: what is suspected has a `sent_at`."""
+        return self.sends == 0 and self.sent_at is None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the provider makes a repeat harmless, and we have what would be repeated.
+
+        A step that is only suspected to have been performed by an earlier run has no request.
+        """
+        known = self.frozen_body is not None or bool(self.request.keys() - {"reference"})
+        harmless = self.profile.guarantee in {Guarantee.KEYED, Guarantee.NATURAL}
+        return harmless and known and not self.mismatch and not self.repeat_refused
+
+    @property
     def needs_resend(self) -> bool:
         """Whether only a repeated request can tell what the first one did."""
-        repeatable = self.profile.guarantee in {Guarantee.KEYED, Guarantee.NATURAL}
-        return self.state is EffectState.UNKNOWN and repeatable and not self.profile.can_look_up
+        unknown = self.state is EffectState.UNKNOWN
+        return unknown and self.is_repeatable and not self.profile.can_look_up
+
+    @property
+    def is_vouched_absent(self) -> bool:
+        """Whether a person said that nothing is there, and nothing has been sent since."""
+        return self.state is EffectState.ABSENT and self.vouched_sends == self.sends
 
     def horizon(self) -> datetime | None:
         """From when on "not found" counts: the latest send plus the provider's horizon."""
@@ -90,15 +114,9 @@ class Effect:
         )
         match answer.kind:
             case Kind.CONFIRMED:
-                return known._sent(answer).becomes(
-                    EffectState.CONFIRMED,
-                    provider_reference=answer.provider_reference,
-                    duplicates=answer.duplicates,
-                    request={**answer.found, **self.request},
-                    failures=0,
-                )
+                return known._confirmed(answer)
             case Kind.DECLINED:
-                return known._sent(answer).becomes(EffectState.REJECTED, refused=True, failures=0)
+                return known._declined(answer)
             case Kind.UNAVAILABLE:
                 return known._not_applied(answer)
             case Kind.UNKNOWN | Kind.MISMATCH:
@@ -106,7 +124,7 @@ class Effect:
                 return (
                     known._sent(answer)
                     ._troubled(answer.at)
-                    .becomes(EffectState.UNKNOWN, mismatch=mismatch, absences=0)
+                    .becomes(EffectState.UNKNOWN, mismatch=mismatch, absences=0, refused=False)
                 )
             case Kind.NOT_FOUND:
                 return known._not_found(answer)
@@ -119,14 +137,23 @@ class Effect:
 
     def decided(self, decision: Decision) -> "Effect":
         """What is known after a verdict. `abandon` leaves the effect as it is: the run goes on."""
-        fresh = replace(self, failures=0, troubled_since=None, absences=0, reason=decision.evidence)
+        fresh = replace(
+            self,
+            failures=0,
+            troubled_since=None,
+            absences=0,
+            retry_after_seconds=None,
+            reason=decision.evidence,
+        )
         match decision.verdict:
             case Verdict.CONFIRMED:
                 return fresh.becomes(
                     EffectState.CONFIRMED, provider_reference=decision.provider_reference
                 )
             case Verdict.ABSENT:
-                return fresh.becomes(EffectState.ABSENT)
+                return fresh.becomes(
+                    EffectState.ABSENT, vouched_sends=self.sends, repeat_refused=False
+                )
             case Verdict.RETRY:
                 return fresh._tried_again()
             case Verdict.ABANDON:
@@ -195,24 +222,69 @@ class Effect:
             sends=self.sends + 1,
         )
 
+    def _confirmed(self, answer: StepAnswer) -> "Effect":
+        """It exists. Where the books show something else than we asked for, a person looks."""
+        sent = self._sent(answer)
+        doubt = self._doubt(answer)
+        if doubt is not None:
+            return sent.becomes(EffectState.PARKED, reason=doubt)
+        return sent.becomes(
+            EffectState.CONFIRMED,
+            provider_reference=answer.provider_reference,
+            duplicates=answer.duplicates,
+            request={**answer.found, **self.request},
+            failures=0,
+        )
+
+    def _doubt(self, answer: StepAnswer) -> str | None:
+        """Why a record under our reference is not plainly our effect, and our only one."""
+        shared = [name for name in ("amount_minor", "currency") if name in answer.found]
+        compared = [name for name in shared if name in self.request]
+        found = f"{self.profile.provider} shows {answer.provider_reference}"
+        for name in compared:
+            if answer.found[name] != self.request[name]:
+                return f"{found} with {name} {answer.found[name]}, not {self.request[name]}"
+        if self.mismatch and not compared:
+            return f"{found} under our reference, which it had said holds other content"
+        if self.undoes is not None and "amount_minor" in self.request and answer.duplicates:
+            return f"{found} and {', '.join(answer.duplicates)}: what was given back twice stays so"
+        return None
+
+    def _declined(self, answer: StepAnswer) -> "Effect":
+        """A definite no. Only under a key does it speak for the requests before it, too."""
+        keyed = self.profile.guarantee is Guarantee.KEYED
+        sent = self._sent(answer)
+        if self.state is EffectState.UNKNOWN and not keyed:
+            return sent._troubled(answer.at).becomes(
+                EffectState.UNKNOWN, repeat_refused=True, absences=0
+            )
+        return sent.becomes(EffectState.REJECTED, refused=True, failures=0)
+
     def _not_applied(self, answer: StepAnswer) -> "Effect":
-        """Nothing happened this time. What an earlier send did stays unknown."""
+        """Nothing happened this time. What an earlier send did stays unknown.
+
+        An answer with `sent_at` comes from a call without a row that cannot rule out an attempt
+        before it: one that died with its worker. Then that one may have been applied.
+        """
         troubled = self._troubled(answer.at)
-        return replace(troubled, state=EffectState.PLANNED) if self.sends == 0 else troubled
+        if self.never_sent and answer.sent_at is not None:
+            return troubled._sent(answer).becomes(EffectState.UNKNOWN)
+        return replace(troubled, state=EffectState.PLANNED) if self.never_sent else troubled
 
     def _not_found(self, answer: StepAnswer) -> "Effect":
         horizon = self.horizon()
         if horizon is None or answer.at < horizon:
             return self._troubled(answer.at)
-        absences = self.absences + 1
-        seen = replace(self, absences=absences, failures=0)
-        return seen if absences < ABSENCES_NEEDED else seen.becomes(EffectState.ABSENT)
+        seen = replace(self, absences=self.absences + 1, failures=0)
+        if seen.absences < ABSENCES_NEEDED:
+            return seen
+        if self.repeat_refused:
+            return seen.becomes(EffectState.REJECTED, refused=True)
+        return seen.becomes(EffectState.ABSENT, troubled_since=None)
 
     def _troubled(self, at: datetime) -> "Effect":
         return replace(self, failures=self.failures + 1, troubled_since=self.troubled_since or at)
 
     def _tried_again(self) -> "Effect":
         """An operator's `retry`: nothing is known that was not known before."""
-        if self.sends == 0 and self.profile.guarantee is not Guarantee.BLIND:
-            return replace(self, state=EffectState.PLANNED)
-        return replace(self, state=EffectState.UNKNOWN)
+        return self.becomes(EffectState.PLANNED if self.never_sent else EffectState.UNKNOWN)

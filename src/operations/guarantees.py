@@ -1,8 +1,10 @@
 """What a provider promises about a repeated request, and what we do when an outcome is unknown."""
 
+from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Guarantee(StrEnum):
@@ -54,13 +56,31 @@ class ProviderProfile(BaseModel):
     """Counted from the send: our timeout + its slowest processing + its index lag. "Absent" counts
     only after it, and only twice."""
     lookup_interval_seconds: float = Field(default=2.0, gt=0)
-    """The pause between two look-ups at the horizon; earlier ones back off from a tenth of it."""
+    """The pause between the two look-ups past the horizon; earlier ones back off by doubling."""
     blind_resends: int = Field(default=2, ge=0, le=10)
     """BLIND with ACCEPT_DUPLICATES: how often an unknown send is repeated before we go on."""
     patience_seconds: float = Field(default=86_400.0, gt=0)
-    """How long an unavailable provider is retried before the operation is parked."""
+    """How long a provider that tells nothing is asked before the operation is parked."""
+
+    @model_validator(mode="after")
+    def _keeps_its_word(self) -> Self:
+        """Raises ValueError for promises that contradict each other: they would park everything."""
+        if self.guarantee is Guarantee.KEYED and self.keyed_resend_seconds <= 0:
+            raise ValueError(
+                f"{self.provider}: a margin of {self.key_margin_seconds:g} s leaves nothing of "
+                f"a key's lifetime of {self.key_lifetime_seconds:g} s"
+            )
+        if self.guarantee is Guarantee.QUERYABLE and not self.can_look_up:
+            raise ValueError(
+                f"{self.provider}: what cannot be looked up is not queryable but blind"
+            )
+        return self
 
     @property
     def keyed_resend_seconds(self) -> float:
         """How long after its first send a request may be repeated under the same key."""
         return max(self.key_lifetime_seconds - self.key_margin_seconds, 0.0)
+
+    def remembers_key(self, *, sent_at: datetime | None, at: datetime) -> bool:
+        """Whether a request that leaves `at` finds its key, first sent at `sent_at` (hazard 2)."""
+        return sent_at is None or at - sent_at < timedelta(seconds=self.keyed_resend_seconds)

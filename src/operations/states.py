@@ -88,7 +88,7 @@ _NEXT: dict[EffectState, frozenset[EffectState]] = {
     ),
     EffectState.PARKED: frozenset(
         {EffectState.SENT, EffectState.CONFIRMED, EffectState.REJECTED, EffectState.ABSENT}
-        | {EffectState.UNKNOWN}
+        | {EffectState.UNKNOWN, EffectState.PLANNED}
     ),
     EffectState.ABSENT: frozenset(
         {EffectState.SENT, EffectState.CONFIRMED, EffectState.REJECTED, EffectState.UNKNOWN}
@@ -104,6 +104,8 @@ def may_follow(state: EffectState, successor: EffectState) -> bool:
     """Whether an effect in `state` may become `successor`. Staying is always allowed.
 
     `SENT → PLANNED` is the documented "not applied": the request left and nothing happened.
+    `PARKED → PLANNED` goes on with what was never sent: its provider was away for too long.
+    No other state becomes `PLANNED` again: what may have been sent stays so.
     `UNKNOWN → COMPENSATED` is an undo by our own reference, whether or not there was anything.
     `ABSENT → CONFIRMED` is the late success (hazard 5). `REJECTED → PARKED` is a refusal that
     leaves no way on: of an undo, or of a required step after the pivot.
