@@ -12,17 +12,17 @@ class EmbeddedError(Exception):
     """The embedded stack cannot go on; the message says why and what to do."""
 
 
-class PortTaken(EmbeddedError):  # noqa: N818 - says what happened
+class PortTaken(EmbeddedError):
     """Another program listens on a port that a child needs."""
 
 
-class DirectoryInUse(EmbeddedError):  # noqa: N818
+class DirectoryInUse(EmbeddedError):
     """Another supervisor holds the lock of the data directory."""
 
 
-class ChildFailed(EmbeddedError):  # noqa: N818
+class ChildFailed(EmbeddedError):
     """A child process ended, or did not become ready, during start-up."""
 
 
-class CommandFailed(EmbeddedError):  # noqa: N818
+class CommandFailed(EmbeddedError):
     """A command that prepares the stack ended with a non-zero status or ran out of time."""

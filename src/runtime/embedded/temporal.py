@@ -26,6 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 
+from operations.search import SEARCH_ATTRIBUTES
 from runtime.embedded.errors import EmbeddedError
 from runtime.embedded.files import directory_lock
 from runtime.embedded.ports import LOOPBACK, port_or_pick
@@ -33,14 +34,6 @@ from runtime.embedded.supervisor import ChildSpec, Supervisor
 
 NAME: Final = "temporal"
 NAMESPACE: Final = "default"
-
-# Every one a Keyword: compared whole, never split into words.
-SEARCH_ATTRIBUTES: Final = (
-    "TallystickTenant",
-    "TallystickOperation",
-    "TallystickKey",
-    "TallystickState",
-)
 
 # Said rather than inherited: how long a closed run can be looked at. Our own records last longer.
 RETENTION: Final = dt.timedelta(hours=72)
