@@ -93,12 +93,13 @@ class EmbeddedStack:
     @property
     def environment(self) -> dict[str, str]:
         """The settings of our programs as environment variables; needs a prepared cluster."""
-        return programs.environment(
+        settings = programs.environment(
             self.ports,
             database_url=self.postgres.url,
             temporal_address=self.temporal.address,
             temporal_ui_url=self.temporal.ui_url,
         )
+        return {**settings, **programs.bytecode_settings(self.data_dir)}
 
     @property
     def document(self) -> dict[str, Any]:
