@@ -1,0 +1,1 @@
+"""The front door: the idempotency boundary, reading, operating, and helpful problems."""

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from asyncpg import Record
-from sqlalchemy import bindparam, false, select, true, union_all
+from sqlalchemy import ARRAY, BigInteger, any_, bindparam, false, select, true, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.database import Database, StorageUnavailable
@@ -120,7 +121,9 @@ _CLAIM = Statement(
     )
 )
 _READ = Statement(select(*CLAIM_COLUMNS).where(_by_key))
-_READ_BY_ID = Statement(select(*CLAIM_COLUMNS).where(claims.c.id == bindparam("id")))
+_READ_MANY = Statement(
+    select(*CLAIM_COLUMNS).where(claims.c.id == any_(bindparam("ids", type_=ARRAY(BigInteger))))
+)
 
 
 class Claims:
@@ -156,11 +159,11 @@ class Claims:
             row = await connection.fetchrow(*_READ(tenant=tenant, operation=operation, key=key))
         return None if row is None else Claim.from_row(row)
 
-    async def read_by_id(self, claim_id: int) -> Claim | None:
-        """Read a claim by its row's identifier."""
+    async def read_many(self, claim_ids: Sequence[int]) -> tuple[Claim, ...]:
+        """Read claims by their rows' identifiers, in no order; those that are gone are left out."""
         async with self._database.connection() as connection:
-            row = await connection.fetchrow(*_READ_BY_ID(id=claim_id))
-        return None if row is None else Claim.from_row(row)
+            rows = await connection.fetch(*_READ_MANY(ids=list(claim_ids)))
+        return tuple(Claim.from_row(row) for row in rows)
 
 
 def _receipt(row: Record) -> Receipt | None:

@@ -7,6 +7,7 @@ from ledger.announcements import Announcer
 from ledger.claims import Claims
 from ledger.database import Database
 from ledger.progress import Progresses
+from ledger.reading import Readings
 from ledger.relay import Relays
 from ledger.sends import Sends
 
@@ -20,6 +21,7 @@ class Ledger:
     sends: Sends
     progress: Progresses
     relay: Relays
+    reading: Readings
     access: Access
     announcer: Announcer
 
@@ -32,6 +34,7 @@ class Ledger:
             sends=Sends(database),
             progress=Progresses(database),
             relay=Relays(database),
+            reading=Readings(database),
             access=Access(database),
             announcer=Announcer(database),
         )

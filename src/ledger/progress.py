@@ -3,7 +3,7 @@
 import json
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, null, select, update
+from sqlalchemy import ARRAY, Text, any_, bindparam, literal, null, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger import effect_rows
@@ -13,7 +13,7 @@ from ledger.tables import business_rows, claims, decisions
 from operations.contracts import Completion, Decision, Progress, Recollection, RunEnd
 from operations.states import OPEN_STATES, ClaimState, Outcome
 
-_IS_OPEN = claims.c.state.in_([state.value for state in sorted(OPEN_STATES)])
+_IS_OPEN = claims.c.state == any_(literal(sorted(OPEN_STATES), ARRAY(Text)))
 
 _MOVE = Statement(
     update(claims)

@@ -1,10 +1,22 @@
 """What the relay asks: which open claims are due for a look at their run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, func, literal, literal_column, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    any_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import INTERVAL
+from sqlalchemy.sql.elements import Grouping
 
 from ledger.claims import CLAIM_COLUMNS, Claim
 from ledger.database import Database
@@ -24,9 +36,8 @@ _due = (
     .with_for_update(skip_locked=True)
     .scalar_subquery()
 )
-_half_age = (
-    bindparam("now", type_=claims.c.created_at.type) - claims.c.created_at
-) * literal_column("0.5")
+_age = Grouping(bindparam("now", type_=claims.c.created_at.type) - claims.c.created_at)
+_half_age = _age.op("*", return_type=INTERVAL())(literal_column("0.5"))
 _TAKE_DUE = Statement(
     update(claims)
     .where(claims.c.id.in_(_due))
@@ -38,6 +49,14 @@ _TAKE_DUE = Statement(
         )
     )
     .returning(*CLAIM_COLUMNS)
+)
+_CHECK_AGAIN = Statement(
+    update(claims)
+    .where(
+        claims.c.id == any_(bindparam("ids", type_=ARRAY(BigInteger))),
+        claims.c.check_at.is_not(None),
+    )
+    .values(check_at=bindparam("at"))
 )
 
 
@@ -55,3 +74,8 @@ class Relays:
         async with self.database.connection() as connection:
             rows = await connection.fetch(*_TAKE_DUE(now=now, limit=limit))
         return tuple(Claim.from_row(row) for row in rows)
+
+    async def check_again(self, claim_ids: Sequence[int], *, at: datetime) -> None:
+        """Set the next check of open claims. Raises StorageUnavailable."""
+        async with self.database.connection() as connection:
+            await connection.execute(*_CHECK_AGAIN(ids=list(claim_ids), at=at))

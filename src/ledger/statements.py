@@ -20,6 +20,8 @@ class Statement:
         """Compile `expression` for asyncpg."""
         compiled = expression.compile(dialect=_DIALECT)
         self.sql = str(compiled)
+        if "POSTCOMPILE" in self.sql:
+            raise ValueError("A list has no fixed number of parameters: use any_() on an array")
         self._names: tuple[str, ...] = tuple(getattr(compiled, "positiontup", None) or ())
         given = cast("Mapping[str, Any]", compiled.params)
         self._constants: dict[str, Any] = {

@@ -31,9 +31,9 @@ async def _in_database(url: str, statement: str) -> object:
 
 
 async def test_postgres_keeps_what_was_committed_through_kills_and_a_second_start(
-    tmp_path: Path,
+    data_dir: Path,
 ) -> None:
-    async with EmbeddedPostgres(tmp_path, settings=FAST_SETTINGS) as postgres:
+    async with EmbeddedPostgres(data_dir, settings=FAST_SETTINGS) as postgres:
         await _in_database(postgres.url, "CREATE TABLE kept AS SELECT 7 AS n")
         killed = postgres.pid
         os.kill(killed, signal.SIGKILL)
@@ -41,22 +41,22 @@ async def test_postgres_keeps_what_was_committed_through_kills_and_a_second_star
         assert await _in_database(postgres.url, "SELECT n FROM kept") == 7
 
         await postgres.hold()  # down for good: its lock file stays
-        assert (tmp_path / "postgres" / "postmaster.pid").exists()
+        assert (data_dir / "postgres" / "postmaster.pid").exists()
 
-    async with EmbeddedPostgres(tmp_path, settings=FAST_SETTINGS) as postgres:
+    async with EmbeddedPostgres(data_dir, settings=FAST_SETTINGS) as postgres:
         assert await _in_database(postgres.url, "SELECT n FROM kept") == 7
 
 
 async def test_postgres_starts_beside_a_lock_file_that_names_a_living_stranger(
-    tmp_path: Path,
+    data_dir: Path,
 ) -> None:
-    async with EmbeddedPostgres(tmp_path, settings=FAST_SETTINGS):
+    async with EmbeddedPostgres(data_dir, settings=FAST_SETTINGS):
         pass
-    lock_file = tmp_path / "postgres" / "postmaster.pid"
+    lock_file = data_dir / "postgres" / "postmaster.pid"
     stranger = await asyncio.create_subprocess_exec("sleep", "60")
     lock_file.write_text(f"{stranger.pid}\n{lock_file.parent}\n1\n1\n\n\n\n")
 
-    async with EmbeddedPostgres(tmp_path, settings=FAST_SETTINGS) as postgres:
+    async with EmbeddedPostgres(data_dir, settings=FAST_SETTINGS) as postgres:
         assert await _in_database(postgres.url, "SELECT 1") == 1
 
     assert stranger.returncode is None
@@ -64,8 +64,8 @@ async def test_postgres_starts_beside_a_lock_file_that_names_a_living_stranger(
     await stranger.wait()
 
 
-async def test_postgres_is_durable_private_and_on_loopback_only(tmp_path: Path) -> None:
-    async with EmbeddedPostgres(tmp_path) as postgres:
+async def test_postgres_is_durable_private_and_on_loopback_only(data_dir: Path) -> None:
+    async with EmbeddedPostgres(data_dir) as postgres:
         shown = {
             name: await _in_database(postgres.url, f"SHOW {name}")
             for name in ("fsync", "synchronous_commit", "listen_addresses", "data_checksums")
@@ -76,7 +76,7 @@ async def test_postgres_is_durable_private_and_on_loopback_only(tmp_path: Path) 
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(postgres.url, password="guess")
         with pytest.raises(DirectoryInUse):
-            await EmbeddedPostgres(tmp_path).__aenter__()
+            await EmbeddedPostgres(data_dir).__aenter__()
 
     assert shown == {
         "fsync": "on",
@@ -85,28 +85,28 @@ async def test_postgres_is_durable_private_and_on_loopback_only(tmp_path: Path) 
         "data_checksums": "on",
     }
     assert is_superuser is False
-    assert (tmp_path / "postgres.password").stat().st_mode & 0o777 == 0o600
+    assert (data_dir / "postgres.password").stat().st_mode & 0o777 == 0o600
 
 
-async def test_taken_port_is_refused_by_name(tmp_path: Path) -> None:
+async def test_taken_port_is_refused_by_name(data_dir: Path) -> None:
     port = pick_port()
     other = await asyncio.start_server(lambda _r, writer: writer.close(), LOOPBACK, port)
     async with other:
         with pytest.raises(PortTaken, match=rf"port {port} for temporal .*--temporal-port"):
-            await EmbeddedTemporal(tmp_path, port=port).__aenter__()
+            await EmbeddedTemporal(data_dir, port=port).__aenter__()
 
 
 async def test_temporal_keeps_runs_and_search_attributes_through_kills_and_a_second_start(
-    tmp_path: Path,
+    data_dir: Path,
 ) -> None:
-    async with EmbeddedTemporal(tmp_path) as temporal:
+    async with EmbeddedTemporal(data_dir) as temporal:
         client = await Client.connect(temporal.address)
         await client.start_workflow("Nobody", id="kept", task_queue="nobody")
         killed = temporal.pid
         os.kill(killed, signal.SIGKILL)
         await temporal.await_restart(after_pid=killed)
 
-    async with EmbeddedTemporal(tmp_path) as temporal:
+    async with EmbeddedTemporal(data_dir) as temporal:
         client = await Client.connect(temporal.address)
         assert (await client.get_workflow_handle("kept").describe()).workflow_type == "Nobody"
         assert await register_search_attributes(client, namespace=NAMESPACE) == ()
@@ -119,8 +119,8 @@ async def test_temporal_keeps_runs_and_search_attributes_through_kills_and_a_sec
         assert kept_for == RETENTION
 
 
-async def test_missing_search_attributes_are_registered_once(tmp_path: Path) -> None:
-    bare = EmbeddedTemporal(tmp_path, search_attributes=())
+async def test_missing_search_attributes_are_registered_once(data_dir: Path) -> None:
+    bare = EmbeddedTemporal(data_dir, search_attributes=())
     async with bare as temporal:
         first = await register_search_attributes(temporal.address, namespace=NAMESPACE)
         second = await register_search_attributes(temporal.address, namespace=NAMESPACE)

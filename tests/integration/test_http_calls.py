@@ -71,6 +71,9 @@ async def send(calls: HttpCalls) -> object:
         complete(200, b"[" * 100_000),
         complete(200, b" " * (ANSWER_MAX_BYTES + 1)),
         complete(302, b"", b"Location: /elsewhere\r\n"),
+        complete(302, b"{}", b"Location: mailto:nobody\r\n"),
+        complete(307, b"{}", b"Location: http://[\r\n"),
+        complete(200, b"\x1f\x8b\x08", b"Content-Encoding: gzip\r\n"),
         complete(400, b"{}"),
         complete(402, b'{"error":{"code":"undocumented"}}'),
         complete(402, b'{"error":"no"}'),
@@ -78,7 +81,7 @@ async def send(calls: HttpCalls) -> object:
         complete(500, b'{"error":{"code":"no"}}'),
         complete(503, b"{}", b"Retry-After: 3\r\n"),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 async def test_every_undocumented_answer_leaves_the_effect_unknown(raw: bytes) -> None:
     async with serving(answering(raw)) as calls:
@@ -149,14 +152,24 @@ async def test_a_connection_that_never_comes_up_means_that_nothing_left() -> Non
             one.setblocking(False)
             one.connect_ex(full.getsockname())
         calls = HttpCalls(f"http://127.0.0.1:{full.getsockname()[1]}", profile=PROFILE)
-        with pytest.raises(Unavailable, match="ConnectionTimeoutError"):
+        with pytest.raises(Unavailable, match="ConnectTimeout"):
             await send(calls)
         await calls.aclose()
         for one in queued:
             one.close()
 
 
-@pytest.mark.parametrize("address", ["http://[::1", "ftp://127.0.0.1", "http://127.0.0.1:99999"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://[::1",
+        "ftp://127.0.0.1",
+        "http://127.0.0.1:99999",
+        "http://",
+        "127.0.0.1",
+        "http://nobody.invalid",
+    ],
+)
 async def test_an_address_that_is_none_means_that_nothing_left(address: str) -> None:
     calls = HttpCalls(address, profile=PROFILE)
     with pytest.raises(Unavailable):

@@ -1,0 +1,164 @@
+"""The application: routes, middleware, and the rule that every failure is a problem document."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import health, reading
+from api.documentation import ProblemDocument
+from api.keys_in_paths import EncodedPaths
+from api.problems import Problem, ProblemName, not_found, storage_unavailable
+from api.service import ApiSettings, ExecutorUnavailable, Service
+from api.submitting import submit_router
+from ledger.database import StorageUnavailable
+from operations.declaration import Operation
+
+EXPOSED_HEADERS = [
+    "Idempotent-Replayed",
+    "Idempotency-Key",
+    "Idempotency-Expires",
+    "Operation-State",
+    "Preference-Applied",
+    "Location",
+    "Retry-After",
+    "ETag",
+]
+
+ACCEPTED_HEADERS = [
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "If-None-Match",
+    "Last-Event-ID",
+    "Prefer",
+]
+
+ServiceContext = Callable[[], AbstractAsyncContextManager[Service]]
+
+_log = structlog.get_logger(__name__)
+
+
+def create_app(
+    open_service: ServiceContext, *, operations: tuple[Operation, ...], settings: ApiSettings
+) -> FastAPI:
+    """The application; `open_service` makes and closes what stands behind it."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with open_service() as service:
+            app.state.service = service
+            yield
+
+    app = FastAPI(
+        title="Tallystick",
+        version="1",
+        summary="One net effect per operation, and the same truthful answer to every retry.",
+        lifespan=lifespan,
+        middleware=_middleware(settings),
+        redoc_url=None,
+    )
+    for operation in operations:
+        app.include_router(submit_router(operation))
+    app.include_router(reading.router)
+    app.include_router(health.router)
+    _handle_failures(app)
+    _document(app, operations)
+    return app
+
+
+def _middleware(settings: ApiSettings) -> list[Middleware]:
+    stack = [Middleware(EncodedPaths)]
+    if settings.cors_origins:
+        stack.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(settings.cors_origins),
+                allow_methods=["GET", "POST", "PUT", "PATCH"],
+                allow_headers=ACCEPTED_HEADERS,
+                expose_headers=EXPOSED_HEADERS,
+            )
+        )
+    return stack
+
+
+def _handle_failures(app: FastAPI) -> None:
+    """Every failure is a problem document that says what to do."""
+
+    @app.exception_handler(Problem)
+    async def on_problem(_request: Request, problem: Problem) -> Response:
+        return problem.response()
+
+    @app.exception_handler(StorageUnavailable)
+    async def on_storage(_request: Request, error: StorageUnavailable) -> Response:
+        _log.warning("storage.unavailable", reason=str(error))
+        return storage_unavailable().response()
+
+    @app.exception_handler(ExecutorUnavailable)
+    async def on_executor(_request: Request, error: ExecutorUnavailable) -> Response:
+        _log.warning("executor.unavailable", reason=str(error))
+        return Problem(
+            ProblemName.EXECUTOR_UNAVAILABLE,
+            "Temporal cannot be reached now. Retry later.",
+            headers={"retry-after": "5"},
+        ).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
+        errors = [
+            {"parameter": ".".join(map(str, found["loc"])), "message": found["msg"]}
+            for found in error.errors()[:20]
+        ]
+        return Problem(
+            ProblemName.VALIDATION_FAILED,
+            "A parameter of the request is not as documented.",
+            members={"errors": errors},
+        ).response()
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            return Problem(
+                ProblemName.METHOD_NOT_ALLOWED,
+                f"{request.method} is not defined here.",
+                headers=dict(error.headers or {}),
+            ).response()
+        if request.url.path.startswith("/v1/operations/"):
+            return Problem(
+                ProblemName.OPERATION_UNKNOWN, "There is no operation of this name."
+            ).response()
+        return not_found().response()
+
+    del on_problem, on_storage, on_executor, on_invalid, on_http
+
+
+def _document(app: FastAPI, operations: tuple[Operation, ...]) -> None:
+    """Put into the OpenAPI document what FastAPI cannot see: bodies that we read ourselves."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, object]:
+        if app.openapi_schema is None:
+            document = generate()
+            components = document.setdefault("components", {})
+            schemas = components.setdefault("schemas", {})
+            for model in [ProblemDocument, *(operation.request for operation in operations)]:
+                schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas.update(schema.pop("$defs", {}))
+                schemas[model.__name__] = schema
+            components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            for path, methods in document["paths"].items():
+                if path.startswith("/v1/"):
+                    for described in methods.values():
+                        described["security"] = [{"key": []}]
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi

@@ -1,0 +1,277 @@
+"""The idempotency boundary: read a request strictly, claim its key, answer the truth about it."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+import structlog
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from api import resources
+from api.authentication import Caller
+from api.problems import Problem, ProblemName
+from api.service import ExecutorUnavailable, Service
+from ledger.claims import Claim, Intent
+from operations.declaration import Operation
+from operations.fingerprint import canonical_bytes, differing_pointers, fingerprint
+from operations.keys import KeyMalformed, KeyMissing, parse_key_header
+from operations.preferences import Preferences, parse_prefer
+from operations.receipts import operation_path
+from operations.states import ClaimState
+from operations.strict_json import JsonMalformed, JsonValue, read_json
+
+LARGE_BODY_BYTES = 32 * 1024
+"""Bodies above this are read in a thread: a hostile one would hold the event loop for 100 ms."""
+
+NEVER_STARTED_SECONDS = 2.0
+"""A claim that is still accepted after this long may have lost the process that was to start it:
+whoever attaches makes sure that there is a run."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request that has been read, and found good."""
+
+    operation: Operation
+    intent: Intent
+    body: JsonValue
+    prefer: Preferences
+
+
+async def submit(
+    request: Request, caller: Caller, operation: Operation, key: str, *, service: Service
+) -> Response:
+    """Claim, attach or replay, and answer. Raises Problem, StorageUnavailable."""
+    submission = await read_submission(request, caller, operation, key, service=service)
+    claim = first = await claim_key(submission, service=service)
+    if claim.state is ClaimState.EXPIRED:
+        raise _expired(claim)
+    if claim.fingerprint != submission.intent.fingerprint:
+        raise _key_reused(claim, submission)
+    if claim.receipt is None:
+        claim = await attach(claim, submission, service=service)
+    return await answer(claim, submission, replayed=not first.fresh, service=service)
+
+
+async def read_submission(
+    request: Request, caller: Caller, operation: Operation, key: str, *, service: Service
+) -> Submission:
+    """Read the request strictly. Nothing is claimed yet."""
+    _check_query(request)
+    _check_media_type(request)
+    raw = await read_body(request, bytes_max=service.settings.body_bytes_max)
+    try:
+        if len(raw) > LARGE_BODY_BYTES:
+            body, canonical = await asyncio.to_thread(_understand, raw)
+        else:
+            body, canonical = _understand(raw)
+    except JsonMalformed as error:
+        at = "" if error.position is None else f" (byte {error.position})"
+        raise Problem(ProblemName.BODY_MALFORMED, f"{error.reason}{at}") from None
+    intent = Intent(
+        tenant=caller.tenant,
+        operation=operation.name,
+        key=key,
+        fingerprint=fingerprint(operation=operation.name, canonical=canonical),
+        request=canonical.decode(),
+        profiles=service.profiles[operation.name],
+    )
+    prefer = parse_prefer(request.headers.getlist("prefer"))
+    return Submission(operation=operation, intent=intent, body=body, prefer=prefer)
+
+
+async def claim_key(submission: Submission, *, service: Service) -> Claim:
+    """Claim the key, or find who was first. A request that does not fit claims nothing."""
+    intent = submission.intent
+    errors = _what_does_not_fit(submission.operation, submission.body)
+    if errors is None:
+        return await service.ledger.claims.claim(intent, now=service.now())
+    first = await service.ledger.claims.read(
+        tenant=intent.tenant, operation=intent.operation, key=intent.key
+    )
+    if first is not None:
+        return first
+    raise Problem(
+        ProblemName.VALIDATION_FAILED,
+        f"The request does not fit {intent.operation}: {len(errors)} error(s).",
+        members={"errors": errors},
+    )
+
+
+async def attach(claim: Claim, submission: Submission, *, service: Service) -> Claim:
+    """Make sure that there is a run, and wait for its end as long as the client prefers."""
+    seconds = submission.prefer.wait_at_most_seconds
+    with service.waiters.watch(claim) as watch:
+        if claim.fresh or _may_lack_a_run(claim, service=service):
+            started = await asyncio.shield(_start(claim, service=service))
+            if not started:
+                seconds = 0
+        return await watch.until(_is_settled_for_now, seconds=seconds)
+
+
+async def answer(
+    claim: Claim, submission: Submission, *, replayed: bool, service: Service
+) -> Response:
+    """The receipt, byte for byte, or 202 and where to look."""
+    if claim.receipt is not None:
+        return receipt_response(claim, replayed=replayed, prefer=submission.prefer)
+    effects = await service.ledger.reading.effects(claim.id)
+    body = resources.resource(claim, effects, service=service)
+    response = Response(
+        json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),
+        status_code=202,
+        media_type="application/json",
+        headers={
+            **resources.answer_headers(claim),
+            "location": operation_path(operation=claim.operation, key=claim.key),
+            "retry-after": str(resources.retry_after_seconds(claim)),
+        },
+    )
+    _say_what_was_applied(response, submission.prefer, answered_async=True)
+    return response
+
+
+def receipt_response(claim: Claim, *, replayed: bool, prefer: Preferences) -> Response:
+    """The stored answer: exact status, bytes and allow-listed headers."""
+    assert claim.receipt is not None
+    response = Response(claim.receipt.body, status_code=claim.receipt.status)
+    for name, value in claim.receipt.headers:
+        response.headers.append(name, value)
+    response.headers.update(resources.answer_headers(claim))
+    if replayed:
+        response.headers["idempotent-replayed"] = "true"
+    _say_what_was_applied(response, prefer, answered_async=False)
+    return response
+
+
+def key_from_header(request: Request) -> str:
+    """The key in the Idempotency-Key header. Raises Problem (key-missing, key-malformed)."""
+    values = [value for name, value in request.headers.raw if name == b"idempotency-key"]
+    try:
+        return parse_key_header(values)
+    except KeyMissing as error:
+        raise Problem(ProblemName.KEY_MISSING, error.reason) from None
+    except KeyMalformed as error:
+        raise Problem(ProblemName.KEY_MALFORMED, error.reason) from None
+
+
+async def read_body(request: Request, *, bytes_max: int) -> bytes:
+    """The whole body. Raises Problem (body-too-large) as soon as it is known to be too large."""
+    too_large = Problem(
+        ProblemName.BODY_TOO_LARGE, f"The body may have {bytes_max} bytes at the most."
+    )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > bytes_max:
+        raise too_large
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > bytes_max:
+                raise too_large
+    except ClientDisconnect:
+        raise Problem(ProblemName.BODY_MALFORMED, "The body was cut off.") from None
+    return bytes(body)
+
+
+def _understand(raw: bytes) -> tuple[JsonValue, bytes]:
+    body = read_json(raw)
+    return body, canonical_bytes(body)
+
+
+def _check_query(request: Request) -> None:
+    """A query parameter would be part of the meaning: none is defined, so none is accepted."""
+    if request.url.query:
+        names = sorted(set(request.query_params.keys()))[:10]
+        raise Problem(
+            ProblemName.VALIDATION_FAILED,
+            "Submitting takes no query parameters: put everything that matters into the body.",
+            members={"errors": [{"parameter": name, "message": "unknown"} for name in names]},
+        )
+
+
+def _check_media_type(request: Request) -> None:
+    media_type = request.headers.get("content-type")
+    if media_type is None:
+        return
+    essence = media_type.partition(";")[0].strip().lower()
+    if essence != "application/json" and not essence.endswith("+json"):
+        raise Problem(
+            ProblemName.MEDIA_TYPE_UNSUPPORTED,
+            f"The body is {essence[:80] or 'of no media type'}; send application/json.",
+        )
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(
+            ProblemName.MEDIA_TYPE_UNSUPPORTED, "Send the body without a content encoding."
+        )
+
+
+def _what_does_not_fit(operation: Operation, body: JsonValue) -> list[dict[str, str]] | None:
+    """What is wrong with the request, by JSON pointer and without values; None if it fits."""
+    try:
+        operation.request.model_validate(body)
+    except ValidationError as error:
+        return [
+            {
+                "pointer": "".join(f"/{_escaped(part)}" for part in found["loc"]),
+                "message": found["msg"],
+            }
+            for found in error.errors(include_input=False, include_url=False)[:20]
+        ]
+    return None
+
+
+def _escaped(part: int | str) -> str:
+    return str(part).replace("~", "~0").replace("/", "~1")[:100]
+
+
+def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:
+    age_seconds = (service.now() - claim.created_at).total_seconds()
+    return claim.state is ClaimState.ACCEPTED and age_seconds > NEVER_STARTED_SECONDS
+
+
+async def _start(claim: Claim, *, service: Service) -> bool:
+    """Start the run; False when Temporal is away: then the relay starts it later."""
+    try:
+        await service.executor.start(claim)
+    except ExecutorUnavailable as error:
+        _log.warning("run.not_started", claim=claim.id, reason=str(error))
+        return False
+    return True
+
+
+def _is_settled_for_now(claim: Claim) -> bool:
+    """Whether waiting on is pointless: there is an answer, or a person has to act first."""
+    return claim.state in {ClaimState.DONE, ClaimState.PARKED, ClaimState.EXPIRED}
+
+
+def _say_what_was_applied(response: Response, prefer: Preferences, *, answered_async: bool) -> None:
+    applied = prefer.applied(answered_async=answered_async)
+    if applied is not None:
+        response.headers["preference-applied"] = applied
+
+
+def _expired(claim: Claim) -> Problem:
+    return Problem(
+        ProblemName.KEY_EXPIRED,
+        "This key was used, its operation has ended, and its answer is no longer kept.",
+        headers=resources.answer_headers(claim),
+    )
+
+
+def _key_reused(claim: Claim, submission: Submission) -> Problem:
+    first = read_json((claim.request or "null").encode())
+    return Problem(
+        ProblemName.KEY_REUSED,
+        "This key was first used with other content. That operation stands, and this request did "
+        "nothing. A new key would be a new operation, beside the first one.",
+        members={
+            "differing": list(differing_pointers(first, submission.body)),
+            "operation": operation_path(operation=claim.operation, key=claim.key),
+        },
+        headers=resources.answer_headers(claim),
+    )

@@ -1,0 +1,56 @@
+"""Whether the process lives, whether it can serve, and the pages that explain problems."""
+
+import html
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from api.problems import CATALOGUE, ProblemName, not_found
+from api.service import service_of
+from ledger import migrate
+from ledger.database import StorageUnavailable
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Alive")
+async def healthz() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "alive"}
+
+
+@router.get("/readyz", summary="Able to serve", responses={503: {"description": "Not able to."}})
+async def readyz(request: Request) -> JSONResponse:
+    """Postgres is reachable and its schema current. Temporal is reported, and may be away."""
+    service = service_of(request)
+    try:
+        version = await migrate.current(service.ledger.database)
+        storage = "current" if version == migrate.newest() else f"schema is {version or 'empty'}"
+    except StorageUnavailable:
+        storage = "unreachable"
+    executor = "reachable" if await service.executor.is_reachable() else "unreachable"
+    ready = storage == "current"
+    return JSONResponse(
+        {"status": "ready" if ready else "unready", "postgres": storage, "temporal": executor},
+        status_code=200 if ready else 503,
+    )
+
+
+@router.get("/problems/{name}", response_class=HTMLResponse, summary="What a problem means")
+async def problem_page(name: str) -> Response:
+    """The page at a problem's `type`."""
+    try:
+        found = CATALOGUE[ProblemName(name)]
+    except ValueError:
+        raise not_found() from None
+    title, happened, to_do = (
+        html.escape(text) for text in (found.title, found.happened, found.to_do)
+    )
+    return HTMLResponse(
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
+        "<style>body{font:1rem/1.5 system-ui;max-width:40rem;margin:3rem auto;padding:0 1rem}"
+        "h1{font-size:1.4rem}dt{font-weight:600;margin-top:1rem}dd{margin:0}</style>"
+        f"<h1>{title}</h1><dl><dt>Status</dt><dd>{found.status}</dd>"
+        f"<dt>Type</dt><dd>/problems/{html.escape(name)}</dd>"
+        f"<dt>What happened</dt><dd>{happened}</dd><dt>What to do</dt><dd>{to_do}</dd></dl></html>"
+    )

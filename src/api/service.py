@@ -1,0 +1,80 @@
+"""What the routes work with. The composition root fills it in."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from starlette.requests import Request
+
+from api.authentication import KeyRing
+from api.waiting import Waiters
+from ledger.claims import Claim
+from ledger.ledger import Ledger
+from operations.contracts import CancelRequest, Decision
+from operations.declaration import Operation
+
+BODY_BYTES_MAX = 256 * 1024
+"""Much more than an operation's request needs, and little enough to hold a thousand of them."""
+
+
+class ExecutorUnavailable(Exception):
+    """Temporal cannot be reached now."""
+
+
+class UpdateRefused(Exception):
+    """The run does not take this: `args[0]` says why."""
+
+
+class Executor(Protocol):
+    """What the API asks of Temporal."""
+
+    async def start(self, claim: Claim) -> None:
+        """Make sure that a run of the claim exists. Raises ExecutorUnavailable."""
+        ...
+
+    async def cancel(self, claim: Claim, request: CancelRequest) -> None:
+        """Ask the run to cancel. Raises UpdateRefused, ExecutorUnavailable."""
+        ...
+
+    async def resolve(self, claim: Claim, decision: Decision) -> None:
+        """Give the run a verdict. Raises UpdateRefused, ExecutorUnavailable."""
+        ...
+
+    async def is_reachable(self) -> bool:
+        """Whether Temporal answers now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """What a deployment chooses about the front door."""
+
+    body_bytes_max: int = BODY_BYTES_MAX
+    cors_origins: tuple[str, ...] = ()
+    temporal_ui_url: str | None = None
+    temporal_namespace: str = "default"
+    first_requests_per_second: float = 0.0
+    """New operations per tenant and process; 0 is no limit."""
+    first_requests_burst: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts behind the front door."""
+
+    ledger: Ledger
+    keys: KeyRing
+    waiters: Waiters
+    executor: Executor
+    operations: Mapping[str, Operation]
+    profiles: Mapping[str, str]
+    """By operation: what its providers promise now, as JSON, to be pinned on new claims."""
+    now: Callable[[], datetime]
+    settings: ApiSettings = field(default_factory=ApiSettings)
+
+
+def service_of(request: Request) -> Service:
+    """The service that the application of `request` was made for."""
+    service: Service = request.app.state.service
+    return service

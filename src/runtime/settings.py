@@ -1,0 +1,70 @@
+"""Settings: environment variables with the prefix `TALLYSTICK_`. The README's table names each."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a deployment chooses. Every field has its bound, and a default where one is safe."""
+
+    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", extra="ignore")
+
+    database_url: SecretStr = SecretStr("postgresql://tallystick@127.0.0.1:5432/tallystick")
+    """`postgresql://user:password@host:port/database`."""
+    database_connections: Annotated[int, Field(ge=2, le=200)] = 16
+    """Connections per process."""
+    database_wait_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
+    """How long a request waits for a connection before it gets 503."""
+
+    temporal_address: str = "127.0.0.1:7233"
+    temporal_namespace: str = "default"
+    temporal_api_key: SecretStr | None = None
+    """For Temporal Cloud."""
+    temporal_tls: bool = False
+    temporal_task_queue: str = "tallystick"
+    temporal_ui_url: str | None = None
+    """Where people see runs; links in the API point there."""
+
+    api_host: str = "127.0.0.1"
+    api_port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    api_body_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 256 * 1024
+    api_cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins of web pages that may call the API, separated by commas."""
+    api_new_operations_per_second: Annotated[float, Field(ge=0)] = 0.0
+    """Per tenant and process; 0 is no limit."""
+
+    worker_health_port: Annotated[int, Field(ge=0, le=65535)] = 8001
+    worker_concurrent_steps: Annotated[int, Field(ge=1, le=2000)] = 200
+    worker_drain_seconds: Annotated[float, Field(ge=0, le=600)] = 20.0
+    """How long a worker that is stopped waits for calls in flight: longer than any provider's
+    timeout, or their results are lost."""
+
+    payments: Literal["simulated", "stripe"] = "simulated"
+    payments_url: str = "http://127.0.0.1:9001"
+    acquirer_url: str = "http://127.0.0.1:9002"
+    acquirer_blind: bool = False
+    """Whether the acquirer cannot be asked either: its unknown outcomes are parked."""
+    warehouse_url: str = "http://127.0.0.1:9003"
+    carrier_url: str = "http://127.0.0.1:9004"
+    mail_url: str = "http://127.0.0.1:9005"
+
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_origins(cls, values: dict[str, object]) -> dict[str, object]:
+        origins = values.get("api_cors_origins")
+        if isinstance(origins, str):
+            found = tuple(origin.strip() for origin in origins.split(",") if origin.strip())
+            return {**values, "api_cors_origins": found}
+        return values
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        scheme = self.database_url.get_secret_value().partition("://")[0]
+        if scheme not in {"postgresql", "postgres"}:
+            raise ValueError("TALLYSTICK_DATABASE_URL must begin with postgresql://")
+        return self

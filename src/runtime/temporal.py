@@ -1,0 +1,174 @@
+"""Temporal as the executor: connect, start runs so that there is only one, and ask them things."""
+
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    Priority,
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from api.service import ExecutorUnavailable, UpdateRefused
+from ledger.claims import Claim
+from operations import search
+from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE, CancelRequest, Decision, Run
+from operations.guarantees import ProviderProfile
+from operations.keys import workflow_id
+from runtime.settings import Settings
+
+START_TIMEOUT = timedelta(seconds=2)
+"""A client is waiting: rather 202 than a long wait for a server that is away."""
+
+UPDATE_TIMEOUT = timedelta(seconds=10)
+
+TASK_TIMEOUT = timedelta(seconds=5)
+"""How soon another worker takes over when one dies between two calls (Temporal's default: 10 s)."""
+
+_TENANT = SearchAttributeKey.for_keyword(search.OPERATION_TENANT)
+_OPERATION = SearchAttributeKey.for_keyword(search.OPERATION_NAME)
+_KEY = SearchAttributeKey.for_keyword(search.OPERATION_KEY)
+_STATE = SearchAttributeKey.for_keyword(search.OPERATION_STATE)
+
+_PROFILES = TypeAdapter(dict[str, ProviderProfile])
+
+
+async def connect(settings: Settings, *, lazy: bool = True) -> Client:
+    """A client of the configured server; lazily, it need not be up yet."""
+    key = settings.temporal_api_key
+    return await Client.connect(
+        settings.temporal_address,
+        namespace=settings.temporal_namespace,
+        api_key=None if key is None else key.get_secret_value(),
+        tls=settings.temporal_tls,
+        data_converter=pydantic_data_converter,
+        lazy=lazy,
+    )
+
+
+class TemporalExecutor:
+    """Runs of operations. One claim has one workflow ID, and so one run at any time."""
+
+    def __init__(self, client: Client, *, task_queue: str, eager: bool = False) -> None:
+        """`eager`: a worker in this process takes the first task without a round trip."""
+        self._client = client
+        self._task_queue = task_queue
+        self._eager = eager
+
+    async def start(self, claim: Claim) -> None:
+        """Make sure that there is or was a run, never a second one. Raises ExecutorUnavailable."""
+        await self.has_run(claim)
+
+    async def has_run(self, claim: Claim) -> bool:
+        """Start a run unless there is or was one. False when one was, and has closed.
+
+        Raises ExecutorUnavailable.
+        """
+        try:
+            await self._start(claim, WorkflowIDReusePolicy.REJECT_DUPLICATE, recovered=False)
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def recover(self, claim: Claim) -> None:
+        """Start a run anew, for an open claim whose run has closed. Raises ExecutorUnavailable."""
+        await self._start(claim, WorkflowIDReusePolicy.ALLOW_DUPLICATE, recovered=True)
+
+    async def cancel(self, claim: Claim, request: CancelRequest) -> None:
+        """Ask the run to cancel. Raises UpdateRefused, ExecutorUnavailable."""
+        await self._update(claim, CANCEL_UPDATE, request)
+
+    async def resolve(self, claim: Claim, decision: Decision) -> None:
+        """Give the run a verdict. Raises UpdateRefused, ExecutorUnavailable."""
+        await self._update(claim, RESOLVE_UPDATE, decision)
+
+    async def is_reachable(self) -> bool:
+        """Whether the server answers within a second."""
+        try:
+            return await self._client.service_client.check_health(timeout=timedelta(seconds=1))
+        except (RPCError, RuntimeError):
+            return False
+
+    async def _start(self, claim: Claim, reuse: WorkflowIDReusePolicy, *, recovered: bool) -> None:
+        try:
+            await self._client.start_workflow(
+                claim.operation,
+                run_of(claim, recovered=recovered),
+                id=workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key),
+                task_queue=self._task_queue,
+                id_reuse_policy=reuse,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                task_timeout=TASK_TIMEOUT,
+                static_summary=f"{claim.operation} for {claim.tenant}",
+                static_details=_details(claim),
+                search_attributes=_attributes(claim),
+                priority=Priority(fairness_key=claim.tenant),
+                request_eager_start=self._eager,
+                rpc_timeout=START_TIMEOUT,
+            )
+        except (RPCError, RuntimeError) as error:
+            raise ExecutorUnavailable(f"Temporal did not start the run: {error}") from error
+
+    async def _update(self, claim: Claim, name: str, argument: object) -> None:
+        run = workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key)
+        handle = self._client.get_workflow_handle(run)
+        try:
+            await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
+                name, argument, rpc_timeout=UPDATE_TIMEOUT
+            )
+        except WorkflowUpdateFailedError as error:
+            raise UpdateRefused(str(error.cause)) from error
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise ExecutorUnavailable("No worker took the update in time") from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise UpdateRefused("The operation has no open run at the moment") from error
+            raise ExecutorUnavailable(f"Temporal did not take the update: {error}") from error
+        except RuntimeError as error:
+            raise ExecutorUnavailable(f"Temporal cannot be reached: {error}") from error
+
+
+def run_of(claim: Claim, *, recovered: bool) -> Run:
+    """What the workflow is told: exactly what the claim row holds."""
+    assert claim.request is not None
+    assert claim.profiles is not None
+    return Run(
+        claim_id=claim.id,
+        tenant=claim.tenant,
+        operation=claim.operation,
+        key=claim.key,
+        accepted_at=claim.created_at,
+        request_json=claim.request,
+        profiles=_PROFILES.validate_json(claim.profiles),
+        recovered=recovered,
+    )
+
+
+def _details(claim: Claim) -> str:
+    return (
+        f"**{claim.operation}** of tenant **{claim.tenant}**, idempotency key `{claim.key}`.\n\n"
+        f"Claim {claim.id}, accepted {claim.created_at:%Y-%m-%d %H:%M:%S} UTC. "
+        "The receipt stands in the ledger; this run performs the steps."
+    )
+
+
+def _attributes(claim: Claim) -> TypedSearchAttributes:
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(_TENANT, claim.tenant),
+            SearchAttributePair(_OPERATION, claim.operation),
+            SearchAttributePair(_KEY, claim.key),
+            SearchAttributePair(_STATE, claim.state.value),
+        ]
+    )

@@ -1,0 +1,134 @@
+"""Wiring: which class stands behind which name. The only module that knows them all."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from api.authentication import KeyRing
+from api.service import ApiSettings, Service
+from api.waiting import Waiters
+from ledger.announcements import Listener
+from ledger.database import Database
+from ledger.ledger import Ledger
+from operations.declaration import Operation, SagaOperation
+from operations.registry import OPERATIONS
+from providers.catalogue import simulated_providers
+from providers.contract import Provider
+from runtime.settings import Settings
+from runtime.temporal import TemporalExecutor
+
+LOOP_PAUSE_SECONDS = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def open_ledger(settings: Settings, *, name: str) -> AsyncGenerator[Ledger]:
+    """The ledger, closed at the end. Postgres need not be up yet."""
+    database = await Database.open(
+        settings.database_url.get_secret_value(),
+        connections_max=settings.database_connections,
+        acquire_timeout_seconds=settings.database_wait_seconds,
+        application_name=f"tallystick-{name}",
+    )
+    ledger = Ledger.on(database)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+@asynccontextmanager
+async def open_providers(settings: Settings) -> AsyncGenerator[Mapping[str, Provider]]:
+    """A client for every provider, closed at the end."""
+    providers = simulated_providers(
+        {
+            "payments": settings.payments_url,
+            "acquirer": settings.acquirer_url,
+            "warehouse": settings.warehouse_url,
+            "carrier": settings.carrier_url,
+            "mail": settings.mail_url,
+        },
+        acquirer_blind=settings.acquirer_blind,
+    )
+    try:
+        yield providers
+    finally:
+        for provider in providers.values():
+            await provider.aclose()
+
+
+@asynccontextmanager
+async def background(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGenerator[None]:
+    """Run endless `loops` beside the body, and cancel them at its end."""
+    tasks = [asyncio.create_task(_persist(loop)) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _persist(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A loop that fails is told of, and begun again: a bug in it must not stop it for good."""
+    while True:
+        try:
+            await loop()
+        except Exception:  # noqa: BLE001 - whatever it is, the loop goes on and the log says so
+            _log.exception("loop.failed", loop=loop.__qualname__)
+            await asyncio.sleep(LOOP_PAUSE_SECONDS)
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings, executor: TemporalExecutor, *, ledger: Ledger, waiters: Waiters
+) -> AsyncGenerator[Service]:
+    """Everything behind the front door."""
+    async with AsyncExitStack() as resources:
+        providers = await resources.enter_async_context(open_providers(settings))
+        keys = KeyRing(ledger.access)
+        listener = Listener(settings.database_url.get_secret_value(), waiters.hear)
+        await resources.enter_async_context(
+            background(keys.keep_fresh, waiters.serve, listener.run)
+        )
+        yield Service(
+            ledger=ledger,
+            keys=keys,
+            waiters=waiters,
+            executor=executor,
+            operations=OPERATIONS,
+            profiles={name: profiles_of(op, providers) for name, op in OPERATIONS.items()},
+            now=now,
+            settings=api_settings(settings),
+        )
+
+
+def profiles_of(operation: Operation, providers: Mapping[str, Provider]) -> str:
+    """What the operation's providers promise, as JSON to be pinned on its claims."""
+    if not isinstance(operation, SagaOperation):
+        return "{}"
+    return json.dumps(
+        {name: providers[name].profile.model_dump(mode="json") for name in operation.providers}
+    )
+
+
+def api_settings(settings: Settings) -> ApiSettings:
+    """The part of the settings that the API sees."""
+    return ApiSettings(
+        body_bytes_max=settings.api_body_bytes,
+        cors_origins=settings.api_cors_origins,
+        temporal_ui_url=settings.temporal_ui_url,
+        temporal_namespace=settings.temporal_namespace,
+        first_requests_per_second=settings.api_new_operations_per_second,
+    )

@@ -1,0 +1,141 @@
+"""The worker: performs runs and their steps, relays claims, and says how it is."""
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+import structlog
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from activities.books import LedgerActivities
+from activities.steps import StepActivities
+from ledger.ledger import Ledger
+from providers.contract import Provider
+from runtime import temporal, wiring
+from runtime.relay import Relay
+from runtime.settings import Settings
+from runtime.temporal import TemporalExecutor
+from workflows.registry import OPERATION_WORKFLOWS
+
+STICKY_SECONDS = 3.0
+"""How long a run waits for the worker that has it in memory before any other may take it."""
+
+_log = structlog.get_logger(__name__)
+
+
+def make_worker(
+    client: Client,
+    *,
+    settings: Settings,
+    ledger: Ledger,
+    providers: Mapping[str, Provider],
+    announce: Callable[[int], None],
+) -> Worker:
+    """The Temporal worker. Not sandboxed: the sandbox imports every module anew for each run, and
+    tests prove determinism in it; see `docs/decisions`."""
+    steps = StepActivities(ledger=ledger, providers=providers)
+    books = LedgerActivities(ledger=ledger, announce=announce)
+    return Worker(
+        client,
+        task_queue=settings.temporal_task_queue,
+        workflows=list(OPERATION_WORKFLOWS),
+        activities=[steps.perform, steps.look_up, books.record, books.recall, books.complete],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        max_concurrent_activities=settings.worker_concurrent_steps,
+        max_concurrent_local_activities=settings.worker_concurrent_steps,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
+        graceful_shutdown_timeout=timedelta(seconds=settings.worker_drain_seconds),
+    )
+
+
+@asynccontextmanager
+async def running_worker(
+    settings: Settings,
+    client: Client,
+    *,
+    ledger: Ledger,
+    executor: TemporalExecutor,
+    announce: Callable[[int], None],
+) -> AsyncGenerator[Worker]:
+    """A worker and its relay beside the body; drained at its end."""
+    async with AsyncExitStack() as resources:
+        providers = await resources.enter_async_context(wiring.open_providers(settings))
+        worker = make_worker(
+            client, settings=settings, ledger=ledger, providers=providers, announce=announce
+        )
+        await resources.enter_async_context(worker)
+        relay = Relay(ledger, executor, now=wiring.now)
+        await resources.enter_async_context(wiring.background(relay.run))
+        yield worker
+
+
+async def run_worker(settings: Settings) -> None:
+    """The whole worker process, until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    client = await _connect_patiently(settings, stop)
+    if client is None:
+        return
+    executor = TemporalExecutor(client, task_queue=settings.temporal_task_queue)
+    async with (
+        wiring.open_ledger(settings, name="worker") as ledger,
+        running_worker(
+            settings,
+            client,
+            ledger=ledger,
+            executor=executor,
+            announce=ledger.announcer.announce,
+        ) as worker,
+        _health(worker, port=settings.worker_health_port),
+    ):
+        _log.info("worker.ready", task_queue=settings.temporal_task_queue)
+        await stop.wait()
+        _log.info("worker.drains", seconds=settings.worker_drain_seconds)
+
+
+async def _connect_patiently(settings: Settings, stop: asyncio.Event) -> Client | None:
+    """Connect, waiting for a server that is not up yet; None when asked to stop meanwhile."""
+    while not stop.is_set():
+        try:
+            return await temporal.connect(settings, lazy=False)
+        except RuntimeError as error:
+            _log.warning("worker.waits", for_="temporal", reason=str(error)[:200])
+            await asyncio.sleep(1.0)
+    return None
+
+
+@asynccontextmanager
+async def _health(worker: Worker, *, port: int) -> AsyncGenerator[None]:
+    """`/readyz` and `/metrics` beside the body."""
+
+    async def readyz(_request: Request) -> Response:
+        ready = worker.is_running
+        return JSONResponse(
+            {"status": "ready" if ready else "unready"}, status_code=200 if ready else 503
+        )
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    app = Starlette(routes=[Route("/readyz", readyz), Route("/metrics", metrics)])
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, host="127.0.0.1", port=port, log_config=None, access_log=False, lifespan="off"
+        )
+    )
+    serving = asyncio.create_task(server._serve())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
