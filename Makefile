@@ -31,7 +31,7 @@ $(VENV)/.ready: pyproject.toml requirements.lock Makefile
 	@if command -v uv >/dev/null; then UV=uv; else \
 	    python3 -m venv $(VENV)/bootstrap && $(VENV)/bootstrap/bin/pip install -q uv==$(UV_VERSION) && UV=$(VENV)/bootstrap/bin/uv; fi; \
 	test -x $(BIN)/python || $$UV venv -q --allow-existing --python "$$(command -v python3)" $(VENV); \
-	$$UV pip sync -q --require-hashes --python $(BIN)/python requirements.lock; \
+	$$UV pip sync -q --compile-bytecode --require-hashes --python $(BIN)/python requirements.lock; \
 	$$UV pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 

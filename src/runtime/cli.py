@@ -151,9 +151,9 @@ def dev(
 @app.command()
 def demo() -> None:
     """Boot the stack, place orders through faults, show what happened; ends by itself."""
-    from runtime.demo.show import run_demo
+    from runtime.demo.show import new_directory, run_demo
 
-    raise typer.Exit(asyncio.run(run_demo(Console())))
+    raise typer.Exit(asyncio.run(run_demo(Console(), directory=new_directory())))
 
 
 @keys.command("issue")

@@ -1,0 +1,1 @@
+"""`make demo`: three orders, what was lost on the way, and what came of it."""
