@@ -5,6 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from runtime.profiles import ProfileOverride
+
+ProviderName = Literal["payments", "acquirer", "warehouse", "carrier", "mail"]
+
 
 class Settings(BaseSettings):
     """What a deployment chooses. Every field has its bound, and a default where one is safe."""
@@ -41,6 +45,15 @@ class Settings(BaseSettings):
     """How long a worker that is stopped waits for calls in flight: longer than any provider's
     timeout, or their results are lost."""
 
+    worker_deployment_name: str | None = None
+    """With `worker_build_id`: Temporal keeps each run on workers whose code can replay it; see
+    `docs/deploying.md`. Off by default: one build at a time, as on a developer's machine."""
+    worker_build_id: str | None = None
+    """Names this build, such as a commit: new for every change of a workflow."""
+    worker_versioning: Literal["pinned", "auto_upgrade"] = "pinned"
+    """`pinned`: a run ends on the build it began with. `auto_upgrade`: it moves to the current one,
+    which must be able to replay it."""
+
     payments: Literal["simulated", "stripe"] = "simulated"
     payments_url: str = "http://127.0.0.1:9001"
     acquirer_url: str = "http://127.0.0.1:9002"
@@ -49,6 +62,10 @@ class Settings(BaseSettings):
     warehouse_url: str = "http://127.0.0.1:9003"
     carrier_url: str = "http://127.0.0.1:9004"
     mail_url: str = "http://127.0.0.1:9005"
+
+    provider_profiles: dict[ProviderName, ProfileOverride] = {}
+    """JSON: `{"payments": {"key_lifetime_seconds": 43200}}`. A provider's own figures instead of
+    the shipped ones. New operations are pinned to them; running ones keep what they began with."""
 
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -67,4 +84,8 @@ class Settings(BaseSettings):
         scheme = self.database_url.get_secret_value().partition("://")[0]
         if scheme not in {"postgresql", "postgres"}:
             raise ValueError("TALLYSTICK_DATABASE_URL must begin with postgresql://")
+        if (self.worker_deployment_name is None) != (self.worker_build_id is None):
+            raise ValueError(
+                "TALLYSTICK_WORKER_DEPLOYMENT_NAME and TALLYSTICK_WORKER_BUILD_ID go together"
+            )
         return self

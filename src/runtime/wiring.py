@@ -19,6 +19,7 @@ from operations.declaration import Operation, SagaOperation
 from operations.registry import OPERATIONS
 from providers.catalogue import simulated_providers
 from providers.contract import Provider
+from runtime.profiles import adjusted
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
 
@@ -60,6 +61,7 @@ async def open_providers(settings: Settings) -> AsyncGenerator[Mapping[str, Prov
             "mail": settings.mail_url,
         },
         acquirer_blind=settings.acquirer_blind,
+        adjust=lambda profile: adjusted(profile, settings.provider_profiles),
     )
     try:
         yield providers

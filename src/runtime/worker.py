@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
@@ -14,7 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import (
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerDeploymentConfig,
+    WorkflowRunner,
+)
 
 from activities.books import LedgerActivities
 from activities.steps import StepActivities
@@ -39,6 +45,8 @@ def make_worker(
     ledger: Ledger,
     providers: Mapping[str, Provider],
     announce: Callable[[int], None],
+    workflows: Sequence[type] = OPERATION_WORKFLOWS,
+    runner: WorkflowRunner | None = None,
 ) -> Worker:
     """The Temporal worker. Not sandboxed: the sandbox imports every module anew for each run, and
     tests prove determinism in it; see `docs/decisions`."""
@@ -47,13 +55,29 @@ def make_worker(
     return Worker(
         client,
         task_queue=settings.temporal_task_queue,
-        workflows=list(OPERATION_WORKFLOWS),
+        workflows=workflows,
         activities=[steps.perform, steps.look_up, books.record, books.recall, books.complete],
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflow_runner=runner or UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.worker_concurrent_steps,
         max_concurrent_local_activities=settings.worker_concurrent_steps,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=settings.worker_drain_seconds),
+        deployment_config=deployment_of(settings),
+    )
+
+
+def deployment_of(settings: Settings) -> WorkerDeploymentConfig | None:
+    """Which build this worker is, for Temporal's routing; None when versioning is off."""
+    name, build = settings.worker_deployment_name, settings.worker_build_id
+    if name is None or build is None:
+        return None
+    pinned = settings.worker_versioning == "pinned"
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=build),
+        use_worker_versioning=True,
+        default_versioning_behavior=(
+            VersioningBehavior.PINNED if pinned else VersioningBehavior.AUTO_UPGRADE
+        ),
     )
 
 
