@@ -45,7 +45,11 @@ INTERFACE = Interface(
 
 
 class SimulatedCarrier(SimulatedClient):
-    """Actions: `book` {reference, order_id, address} and `cancel` {reference, shipment_id}."""
+    """Actions: `book` {reference, order_id, address} and `cancel` {reference, shipment_id}.
+
+    Cancelling what is cancelled already succeeds: the effect is undone. The record is the first
+    cancellation's, so its reference is not ours, and a look-up under our key finds nothing.
+    """
 
     def __init__(
         self,

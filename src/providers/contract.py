@@ -57,6 +57,9 @@ class Provider(Protocol):
     async def perform(self, action: str, *, key: str, body: bytes) -> ProviderRecord:
         """Send `body` once, under our `key`: its idempotency key, or the reference in its books.
 
+        An undo of what the provider has undone already succeeds too; its record then is the first
+        undo's, under that one's reference, and what counts is its `target`.
+
         Raises Declined, Unavailable, EffectUnknown (operations.errors). Never retries by itself.
         """
         ...

@@ -9,10 +9,8 @@ Sent or not sent is the only question that matters when a call fails:
 | a kept-alive connection found closed; an undocumented status | nothing | `EffectUnknown` |
 | an answer the provider documents | what it documents | the client's own table |
 
-aiohttp itself, not httpx over it: a third of the processor time, and its errors say whether there
-was a connection. The httpx transport hides that: a lost connection becomes a `ConnectTimeout`.
-A POST is never resent: aiohttp repeats only methods that HTTP calls idempotent, and only on a
-kept-alive connection found closed (RFC 9110, section 9.2.2).
+httpx's client on a transport of our own, which keeps the two apart (`providers.transport` says
+why). A POST is never sent twice; a GET may be, on a kept-alive connection found closed.
 """
 
 import asyncio
@@ -22,21 +20,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NoReturn, cast
 
-import aiohttp
+import httpx
 
 from operations.errors import Declined, EffectUnknown, KeyMismatch, Unavailable
 from operations.guarantees import ProviderProfile
+from providers.transport import AiohttpTransport
 
 ANSWER_MAX_BYTES = 1024 * 1024
-"""Of one answer: a page of a thousand records needs a quarter of it."""
-
-CONNECTIONS_MAX = 100
-
-KEEPALIVE_SECONDS = 5.0
-"""Shorter than what servers commonly grant: a connection that the server closes while we write to
-it leaves the outcome unknown, and that is expensive."""
+"""Of one answer, as it is on the wire: a page of a thousand records needs a quarter of it."""
 
 CONNECT_SHARE = 0.5
 """Of the deadline, for getting a connection: what the whole deadline ends has been sent."""
@@ -44,14 +38,20 @@ CONNECT_SHARE = 0.5
 RETRY_AFTER_MAX_SECONDS = 86_400.0
 """A provider that asks for more than a day is asked again after a day."""
 
+PATHS_MAX = 64
+"""Addresses kept parsed; a provider has two or three."""
 
 NOTHING_LEFT = (
-    aiohttp.ClientConnectorError,  # refused, unreachable, unknown name, no TLS
-    aiohttp.ConnectionTimeoutError,  # no connection in time, new or from the pool
-    aiohttp.InvalidURL,
-    aiohttp.NonHttpUrlClientError,
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
 )
-"""How aiohttp says that there was no connection."""
+"""How httpx says that there was no connection."""
+
+LOST = (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError, ValueError)
+"""Everything else. An address that is none is found before the request is sent, so `InvalidURL`
+from then on is about the answer: a `Location` that httpx parses although we never follow it."""
 
 
 class Meaning(StrEnum):
@@ -95,6 +95,33 @@ class LostError(Exception):
     """The request may have arrived, and there is no usable answer."""
 
 
+class _NoCookies(httpx.Cookies):
+    """Keeps none: httpx's jar parses every answer, and grows."""
+
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Leave them."""
+
+
+class _Client(httpx.AsyncClient):
+    """httpx's client without its cookie jar."""
+
+    @property
+    def cookies(self) -> httpx.Cookies:
+        """None, ever."""
+        return _NO_COOKIES
+
+    @cookies.setter
+    def cookies(self, cookies: object) -> None:
+        raise AttributeError(f"a provider is sent no cookies: {cookies}")
+
+
+_NO_COOKIES = _NoCookies()
+
+_DONE = httpx.ByteStream(b"")
+"""Instead of a stream that has been read: httpx's refers back to its response, and a cycle per call
+would leave the memory of every call to the garbage collector."""
+
+
 class HttpCalls:
     """The connections to one provider. Safe to share between tasks of one event loop."""
 
@@ -104,17 +131,34 @@ class HttpCalls:
         *,
         profile: ProviderProfile,
         token: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Talk to `base_url` within the deadlines of `profile`; `now` reads dates in Retry-After.
 
-        Connections are made on the first call, in the event loop of that call.
+        Connections are made on the first call, in the event loop of that call. A `transport` of
+        another kind (through a proxy, to an application in this process) has to raise
+        `NOTHING_LEFT` for what it never sent and for nothing else. It is closed with the calls.
         """
         self._base_url = base_url.rstrip("/")
         self._profile = profile
         self._now = now
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._opened: aiohttp.ClientSession | None = None
+        self._headers = [
+            (b"Accept", b"application/json"),
+            (b"Accept-Encoding", b"identity"),
+            (b"User-Agent", b"tallystick"),
+        ]
+        if token:
+            self._headers.append((b"Authorization", b"Bearer " + token.encode()))
+        connect_seconds = profile.send_timeout_seconds * CONNECT_SHARE
+        timeout = httpx.Timeout(None, connect=connect_seconds, pool=connect_seconds)
+        self._extensions = {"timeout": timeout.as_dict()}
+        self._address = lru_cache(maxsize=PATHS_MAX)(self._parse_address)
+        self._client = _Client(
+            transport=AiohttpTransport() if transport is None else transport,
+            trust_env=False,  # no proxy between us and the question whether it was sent
+            follow_redirects=False,
+        )
 
     async def send(
         self, path: str, *, body: bytes, headers: Mapping[str, str], documented: Documented
@@ -125,9 +169,7 @@ class HttpCalls:
         """
         name = self._profile.provider
         try:
-            answer = await self._call(
-                "POST", path, data=body, headers={"Content-Type": "application/json", **headers}
-            )
+            answer = await self._call(self._post(path, body=body, headers=headers))
         except NotSentError as error:
             raise Unavailable(f"{name} could not be reached: {error}") from error
         except LostError as error:
@@ -140,7 +182,7 @@ class HttpCalls:
         """GET a document. Raises Unavailable for whatever goes wrong: a read has no effect."""
         name = self._profile.provider
         try:
-            answer = await self._call("GET", path, params=query)
+            answer = await self._call(self._get(path, query=query))
         except (NotSentError, LostError) as error:
             raise Unavailable(f"{name}'s records could not be read: {error}") from error
         if answer.status == 200 and answer.document is not None:
@@ -152,38 +194,55 @@ class HttpCalls:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._opened is not None:
-            await self._opened.close()
+        await self._client.aclose()
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._opened is None:
-            connect_seconds = self._profile.send_timeout_seconds * CONNECT_SHARE
-            self._opened = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=CONNECTIONS_MAX, keepalive_timeout=KEEPALIVE_SECONDS
-                ),
-                headers=self._headers,
-                skip_auto_headers=("Accept-Encoding",),
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, connect=connect_seconds),
-                trust_env=False,  # no proxy between us and the question whether it was sent
-            )
-        return self._opened
+    def _post(self, path: str, *, body: bytes, headers: Mapping[str, str]) -> httpx.Request:
+        url, common = self._address(path)
+        request = httpx.Request(
+            "POST",
+            url,
+            headers=common,  # copied
+            stream=httpx.ByteStream(body),  # a stream: httpx then adds no headers of its own
+            extensions=self._extensions,
+        )
+        request.headers["Content-Type"] = "application/json"
+        request.headers["Content-Length"] = str(len(body))
+        for name, value in headers.items():
+            request.headers[name] = value
+        return request
 
-    async def _call(self, method: str, path: str, **request: Any) -> Answer:
-        url = self._base_url + path
+    def _get(self, path: str, *, query: Mapping[str, str]) -> httpx.Request:
+        url, common = self._address(path)
+        return httpx.Request(
+            "GET",
+            url.copy_merge_params(query) if query else url,
+            headers=common,
+            stream=httpx.ByteStream(b""),
+            extensions=self._extensions,
+        )
+
+    def _parse_address(self, path: str) -> tuple[httpx.URL, httpx.Headers]:
+        """The whole address, and the headers that every request to it has."""
         try:
-            async with (
-                asyncio.timeout(self._profile.send_timeout_seconds),
-                self._session().request(method, url, allow_redirects=False, **request) as response,
-            ):
-                body = await _read_bounded(response)
+            url = httpx.URL(self._base_url + path)
+        except httpx.InvalidURL as error:
+            raise NotSentError("InvalidURL") from error
+        return url, httpx.Headers([(b"Host", url.netloc), *self._headers])
+
+    async def _call(self, request: httpx.Request) -> Answer:
+        try:
+            async with asyncio.timeout(self._profile.send_timeout_seconds):
+                response = await self._client.send(request, stream=True)
+                try:
+                    body = await _read_bounded(response)
+                finally:
+                    await response.aclose()
+                    response.stream = _DONE
         except NOTHING_LEFT as error:
             raise NotSentError(type(error).__name__) from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except LOST as error:
             raise LostError(type(error).__name__) from error
-        return Answer(response.status, response.headers, _parse(body))
+        return Answer(response.status_code, response.headers, _parse(body))
 
     def _refuse(self, answer: Answer, documented: Documented) -> NoReturn:
         code, message = _error_of(answer.document)
@@ -226,10 +285,12 @@ def retry_after_seconds(value: str | None, *, now: datetime) -> float | None:
     return min(max(seconds, 0.0), RETRY_AFTER_MAX_SECONDS)
 
 
-async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+async def _read_bounded(response: httpx.Response) -> bytes:
+    """The raw body: of the stream itself, because httpx's readers cost more than the reading."""
+    assert isinstance(response.stream, httpx.AsyncByteStream)
     body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
+    async for piece in response.stream:
+        body += piece
         if len(body) > ANSWER_MAX_BYTES:
             raise LostError("the answer is too long")
     return bytes(body)

@@ -43,7 +43,8 @@ INTERFACE = Interface(
 class SimulatedWarehouse(SimulatedClient):
     """Actions: `reserve` {reference, sku, quantity} and `release` {reference, reservation_id}.
 
-    Releasing what is released already answers with the first release, whatever its reference.
+    Releasing what is released already succeeds: the effect is undone. The record is the first
+    release's, so its reference is not ours, and a look-up under our key finds nothing.
     """
 
     def __init__(

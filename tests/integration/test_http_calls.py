@@ -5,21 +5,23 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
 from operations.errors import Declined, EffectUnknown, ProviderError, Unavailable
 from operations.guarantees import Guarantee, ProviderProfile
 from providers.http_calls import ANSWER_MAX_BYTES, HttpCalls, Meaning
+from providers.transport import AiohttpTransport
 
-PROFILE = ProviderProfile(provider="broken", guarantee=Guarantee.KEYED, send_timeout_seconds=0.6)
+PROFILE = ProviderProfile(provider="broken", guarantee=Guarantee.KEYED, send_timeout_seconds=0.4)
 DOCUMENTED = {(402, "no"): Meaning.DECLINED, (429, "later"): Meaning.NOT_APPLIED}
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(talk: Talk) -> AsyncGenerator[HttpCalls]:
-    """A server that talks as told, and calls to it."""
+async def listening(talk: Talk) -> AsyncGenerator[str]:
+    """The address of a server that talks as told."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -30,13 +32,22 @@ async def serving(talk: Talk) -> AsyncGenerator[HttpCalls]:
             writer.close()
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    calls = HttpCalls(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", profile=PROFILE)
     try:
-        yield calls
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        await calls.aclose()
         server.close()
         await server.wait_closed()
+
+
+@asynccontextmanager
+async def serving(talk: Talk) -> AsyncGenerator[HttpCalls]:
+    """Calls to a server that talks as told."""
+    async with listening(talk) as url:
+        calls = HttpCalls(url, profile=PROFILE)
+        try:
+            yield calls
+        finally:
+            await calls.aclose()
 
 
 def answering(raw: bytes) -> Talk:
@@ -132,6 +143,91 @@ async def test_a_request_on_a_dying_connection_is_sent_once() -> None:
         with pytest.raises(EffectUnknown):
             await send(calls)
         assert len(received) == 2
+
+
+@pytest.mark.parametrize(("method", "times"), [("DELETE", 1), ("PUT", 1), ("GET", 2)])
+async def test_only_a_read_is_repeated_when_its_connection_dies(method: str, times: int) -> None:
+    received: list[bytes] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async with listening(hang_up) as url, httpx.AsyncClient(transport=AiohttpTransport()) as client:
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.request(method, url)
+        assert len(received) == times
+
+
+async def test_a_complete_answer_gives_its_connection_back_and_a_long_one_does_not() -> None:
+    connections: list[int] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(0)
+        for body in (b"{}", b"{}", b" " * (16 * ANSWER_MAX_BYTES)):
+            await reader.readuntil(b"}")
+            connections[-1] += 1
+            writer.write(complete(200, body, b"Set-Cookie: a=b\r\n"))
+            await writer.drain()
+
+    async with serving(talk) as calls:
+        for _ in range(2):
+            await send(calls)
+            await send(calls)
+            with pytest.raises(EffectUnknown, match="too long"):
+                await send(calls)
+    assert connections == [3, 3]
+
+
+async def test_the_wire_carries_what_was_frozen_and_nothing_of_the_client() -> None:
+    received: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"}"))
+        writer.write(complete(200, b"{}", b"Set-Cookie: a=b\r\n"))
+        await writer.drain()
+        await talk(reader, writer)
+
+    async with serving(talk) as calls:
+        for _ in range(2):
+            await calls.send("/x", body=b'{"a":"\xc3\xa9"}', headers={"K": "v"}, documented={})
+    assert received[0] == received[1]
+    head, body = received[0].split(b"\r\n\r\n")
+    request, *headers = head.split(b"\r\n")
+    assert (request, body) == (b"POST /x HTTP/1.1", b'{"a":"\xc3\xa9"}')
+    assert {line.split(b":")[0].lower() for line in headers} == {
+        b"host", b"accept", b"accept-encoding", b"user-agent", b"content-type", b"content-length",
+        b"k",
+    }  # fmt: skip
+    assert b"Accept-Encoding: identity" in headers
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (httpx.ConnectError("x"), Unavailable),
+        (httpx.ConnectTimeout("x"), Unavailable),
+        (httpx.PoolTimeout("x"), Unavailable),
+        (httpx.ReadTimeout("x"), EffectUnknown),
+        (httpx.WriteError("x"), EffectUnknown),
+        (httpx.RemoteProtocolError("x"), EffectUnknown),
+        (httpx.LocalProtocolError("x"), EffectUnknown),
+        (httpx.ProxyError("x"), EffectUnknown),
+        (httpx.InvalidURL("x"), EffectUnknown),
+        (ConnectionResetError("x"), EffectUnknown),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_another_transport_is_believed_only_about_connections(
+    error: Exception, raised: type[ProviderError]
+) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    calls = HttpCalls("http://p", profile=PROFILE, transport=httpx.MockTransport(fail))
+    with pytest.raises(raised) as failed:
+        await send(calls)
+    assert type(failed.value) is raised
+    await calls.aclose()
 
 
 async def test_a_refused_connection_means_that_nothing_left() -> None:

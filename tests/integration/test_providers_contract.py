@@ -10,6 +10,7 @@ import pytest_asyncio
 from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderError, Unavailable
 from operations.guarantees import Guarantee
 from providers.acquirer import PROFILE_BLIND
+from providers.catalogue import simulated_providers
 from providers.contract import Provider
 from providers.simulated_client import SimulatedClient
 from support.partners import (
@@ -179,7 +180,7 @@ async def test_an_answer_after_the_deadline_leaves_the_effect_unknown(
 ) -> None:
     await world.faults(partner.name, "slow", seconds=30)
     hasty = partner.open(world.urls[partner.name]).profile.model_copy(
-        update={"send_timeout_seconds": 0.3}
+        update={"send_timeout_seconds": 0.15}
     )
     client = partner.open(world.urls[partner.name], profile=hasty)
     with pytest.raises(EffectUnknown):
@@ -270,6 +271,7 @@ async def test_undoing_twice_undoes_once(
         for key in ("u1", "u2")
     ]
     assert undone[0] == undone[1]
+    assert (undone[1].target, undone[1].reference) == (done.id, "u1")
     assert len(await world.ledger(partner.name, partner.undo)) == 1
 
 
@@ -349,6 +351,21 @@ async def test_mail_has_no_books(world: World, client: SimulatedClient, partner:
         await client.look_up("send", key=KEY)
     with pytest.raises(Unavailable):
         await client.list_records(since=now, until=now, cursor=None, limit=1)
+
+
+async def test_the_catalogue_reaches_every_provider_under_its_own_name(world: World) -> None:
+    for blind in (False, True):
+        providers = simulated_providers(world.urls, acquirer_blind=blind)
+        assert set(providers) == {partner.name for partner in PARTNERS}
+        for partner in PARTNERS:
+            provider = providers[partner.name]
+            key = f"{partner.name}-{blind}"
+            body = provider.freeze(partner.action, {**partner.request, "reference": key})
+            await provider.perform(partner.action, key=key, body=body)
+            assert provider.profile.provider == partner.name
+            assert (await world.ledger(partner.name))[-1]["reference"] == key
+            await provider.aclose()
+        assert providers["acquirer"].profile.can_look_up is not blind
 
 
 async def test_a_blind_acquirer_shows_nothing_but_still_sells(world: World) -> None:
