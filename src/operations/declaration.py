@@ -6,10 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from operations.guarantees import OnUnknown
+from operations.guarantees import OnUnknown, ProviderProfile
+from operations.keys import checked_name
 
 RETENTION_DAYS_DEFAULT = 30
-SAFE_NAME = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"
+RETENTION_DAYS_MIN = 1
+"""A client's retries go on for hours, so an answer is kept for a day at least."""
 
 
 class Request(BaseModel):
@@ -54,13 +56,34 @@ class Step:
     pivot: bool = False
     """After this step succeeded there is no way back, only forward."""
     takes_back: str | None = None
-    """For a step that is itself an undo, such as a refund: the request field that names its target."""
+    """For a step that is itself an undo, such as a refund: the field that names its target."""
     required: bool = True
     """False: its definite refusal is recorded and the operation goes on."""
     task_queue: str | None = None
     """Where another team's worker performs it, if not in ours."""
     activity: str | None = None
     """That worker's activity, by name."""
+    profile: ProviderProfile | None = None
+    """What the provider of a step elsewhere promises: we have no client that could say so."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another team's worker performs it."""
+        return self.activity is not None
+
+    def what_contradicts(self) -> str | None:
+        """What is wrong with the declaration, in a sentence; None when it can be kept."""
+        where = (self.task_queue, self.activity, self.profile)
+        if any(where) and not all(where):
+            return "a step elsewhere names its queue, its activity and its profile"
+        if self.profile is not None and self.profile.provider != self.provider:
+            return f"the profile is that of {self.profile.provider}, not of {self.provider}"
+        blind_undo = self.undo is not None and self.undo.by_reference
+        if self.on_unknown is OnUnknown.COMPENSATE and not blind_undo:
+            return "what is unknown is undone by reference only"
+        if self.takes_back is not None and self.undo is not None:
+            return "what takes back another effect is not undone itself"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,12 @@ class OperationDeclaration:
     success_status: int = 201
     retention_days: int = RETENTION_DAYS_DEFAULT
 
+    def __post_init__(self) -> None:
+        """Raises ValueError when the name cannot be used, or the retention is too short."""
+        checked_name(self.name)
+        if self.retention_days < RETENTION_DAYS_MIN:
+            raise ValueError(f"{self.name}: an answer is kept for {RETENTION_DAYS_MIN} day or more")
+
 
 @dataclass(frozen=True, slots=True)
 class SagaOperation(OperationDeclaration):
@@ -84,21 +113,15 @@ class SagaOperation(OperationDeclaration):
 
     def __post_init__(self) -> None:
         """Raises ValueError when the declaration contradicts itself."""
+        OperationDeclaration.__post_init__(self)
         names = [step.name for step in self.steps]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"{self.name}: steps need names of their own, got {names}")
         if sum(step.pivot for step in self.steps) > 1:
             raise ValueError(f"{self.name}: there can be one pivot at most")
         for step in self.steps:
-            if (step.task_queue is None) != (step.activity is None):
-                raise ValueError(
-                    f"{self.name}.{step.name}: a step elsewhere names queue and activity"
-                )
-            blind_undo = step.undo is not None and step.undo.by_reference
-            if step.on_unknown is OnUnknown.COMPENSATE and not blind_undo:
-                raise ValueError(
-                    f"{self.name}.{step.name}: what is unknown is undone by reference only"
-                )
+            if contradiction := step.what_contradicts():
+                raise ValueError(f"{self.name}.{step.name}: {contradiction}")
 
     def step(self, name: str) -> Step:
         """The step called `name`. Raises KeyError."""
@@ -109,8 +132,15 @@ class SagaOperation(OperationDeclaration):
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The providers it calls, in order, each once."""
-        return tuple(dict.fromkeys(step.provider for step in self.steps))
+        """The providers that our own clients call, in order, each once."""
+        here = (step.provider for step in self.steps if not step.is_elsewhere)
+        return tuple(dict.fromkeys(here))
+
+    @property
+    def profiles_elsewhere(self) -> dict[str, ProviderProfile]:
+        """What the providers of steps elsewhere promise, by provider."""
+        profiles = (step.profile for step in self.steps if step.profile is not None)
+        return {profile.provider: profile for profile in profiles}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +149,11 @@ class LocalOperation(OperationDeclaration):
 
 
 Operation = SagaOperation | LocalOperation
+
+
+def by_name(*operations: Operation) -> dict[str, Operation]:
+    """The operations by their names. Raises ValueError when two share one."""
+    named = {operation.name: operation for operation in operations}
+    if len(named) != len(operations):
+        raise ValueError(f"Two operations share a name: {sorted(op.name for op in operations)}")
+    return named

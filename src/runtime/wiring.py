@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +17,8 @@ from ledger.database import Database
 from ledger.ledger import Ledger
 from operations.declaration import Operation, SagaOperation
 from operations.registry import OPERATIONS
-from providers.catalogue import simulated_providers
 from providers.contract import Provider
-from runtime.profiles import adjusted
+from runtime.outside import provider_clients
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
 
@@ -52,18 +51,9 @@ async def open_ledger(settings: Settings, *, name: str) -> AsyncGenerator[Ledger
 @asynccontextmanager
 async def open_providers(settings: Settings) -> AsyncGenerator[Mapping[str, Provider]]:
     """A client for every provider, closed at the end."""
-    providers = simulated_providers(
-        {
-            "payments": settings.payments_url,
-            "acquirer": settings.acquirer_url,
-            "warehouse": settings.warehouse_url,
-            "carrier": settings.carrier_url,
-            "mail": settings.mail_url,
-        },
-        acquirer_blind=settings.acquirer_blind,
-        adjust=lambda profile: adjusted(profile, settings.provider_profiles),
-    )
+    providers = provider_clients(settings)
     try:
+        check_providers(OPERATIONS.values(), providers)
         yield providers
     finally:
         for provider in providers.values():
@@ -120,9 +110,24 @@ def profiles_of(operation: Operation, providers: Mapping[str, Provider]) -> str:
     """What the operation's providers promise, as JSON to be pinned on its claims."""
     if not isinstance(operation, SagaOperation):
         return "{}"
-    return json.dumps(
-        {name: providers[name].profile.model_dump(mode="json") for name in operation.providers}
-    )
+    ours = {name: providers[name].profile for name in operation.providers}
+    promised = {**ours, **operation.profiles_elsewhere}
+    return json.dumps({name: profile.model_dump(mode="json") for name, profile in promised.items()})
+
+
+def check_providers(operations: Iterable[Operation], providers: Mapping[str, Provider]) -> None:
+    """Every provider that an operation calls has a client here, or a profile in its step.
+
+    Raises ValueError, when a process starts rather than when an operation meets it.
+    """
+    for operation in operations:
+        if isinstance(operation, SagaOperation):
+            missing = [name for name in operation.providers if name not in providers]
+            if missing:
+                raise ValueError(f"{operation.name}: there is no client of {', '.join(missing)}")
+            both = [name for name in operation.profiles_elsewhere if name in operation.providers]
+            if both:
+                raise ValueError(f"{operation.name}: {', '.join(both)} is here and elsewhere")
 
 
 def api_settings(settings: Settings) -> ApiSettings:

@@ -2,7 +2,6 @@
 
 from temporalio import workflow
 
-from operations.contracts import Run, RunEnd
 from operations.identities import business_id
 from operations.orders_place import (
     CHARGE,
@@ -14,23 +13,12 @@ from operations.orders_place import (
     PlaceOrderRequest,
 )
 from workflows.operation_run import OperationRun
+from workflows.runs import runs
 
 
-@workflow.defn(name=ORDERS_PLACE.name)
+@runs(ORDERS_PLACE)
 class PlaceOrder(OperationRun[PlaceOrderRequest]):
     """Reserve, charge, ship, confirm."""
-
-    operation = ORDERS_PLACE
-
-    @workflow.init
-    def __init__(self, run: Run) -> None:
-        """See OperationRun."""
-        super().__init__(run)
-
-    @workflow.run
-    async def run(self, _run: Run) -> RunEnd:
-        """Run to the receipt."""
-        return await self.settle()
 
     async def perform(self, request: PlaceOrderRequest) -> OrderPlaced:
         """Place one order."""

@@ -1,27 +1,13 @@
 """The run of `payments.charge`."""
 
-from temporalio import workflow
-
-from operations.contracts import Run, RunEnd
 from operations.payments_charge import CHARGE, PAYMENTS_CHARGE, Charged, ChargeRequest
 from workflows.operation_run import OperationRun
+from workflows.runs import runs
 
 
-@workflow.defn(name=PAYMENTS_CHARGE.name)
+@runs(PAYMENTS_CHARGE)
 class ChargeCard(OperationRun[ChargeRequest]):
     """One charge."""
-
-    operation = PAYMENTS_CHARGE
-
-    @workflow.init
-    def __init__(self, run: Run) -> None:
-        """See OperationRun."""
-        super().__init__(run)
-
-    @workflow.run
-    async def run(self, _run: Run) -> RunEnd:
-        """Run to the receipt."""
-        return await self.settle()
 
     async def perform(self, request: ChargeRequest) -> Charged:
         """Charge the card."""
