@@ -121,7 +121,7 @@ _CLAIM = Statement(
     )
 )
 _READ = Statement(select(*CLAIM_COLUMNS).where(_by_key))
-_READ_MANY = Statement(
+READ_MANY = Statement(
     select(*CLAIM_COLUMNS).where(claims.c.id == any_(bindparam("ids", type_=ARRAY(BigInteger))))
 )
 
@@ -162,7 +162,7 @@ class Claims:
     async def read_many(self, claim_ids: Sequence[int]) -> tuple[Claim, ...]:
         """Read claims by their rows' identifiers, in no order; those that are gone are left out."""
         async with self._database.connection() as connection:
-            rows = await connection.fetch(*_READ_MANY(ids=list(claim_ids)))
+            rows = await connection.fetch(*READ_MANY(ids=list(claim_ids)))
         return tuple(Claim.from_row(row) for row in rows)
 
 

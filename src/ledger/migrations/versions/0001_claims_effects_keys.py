@@ -75,7 +75,10 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'done'"),
     )
     op.create_index(
-        "claims_tenant_newest_idx", "claims", ["tenant", sa.literal_column("id DESC")], unique=False
+        "claims_page_idx",
+        "claims",
+        ["tenant", "operation", "state", "created_at", "id"],
+        unique=False,
     )
     op.create_table(
         "tenants",
