@@ -6,7 +6,7 @@ from typing import Any
 
 from asyncpg import Record
 from asyncpg.exceptions import CheckViolationError
-from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, select, update
+from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, literal, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.database import Connection
@@ -99,9 +99,15 @@ _HOLD = Statement(
     .returning(effects.c.claim_id)
 )
 _MARK_HELD = Statement(update(effects).where(same_effect).values(holds=True))
+_NEVER_GIVEN = frozenset({EffectState.REJECTED, EffectState.PLANNED, EffectState.ABSENT})
+"""States in which nothing was given back, and with a tombstone (or a no) nothing will be."""
 _RELEASED = Statement(
     update(effects)
-    .where(same_effect, effects.c.holds)
+    .where(
+        same_effect,
+        effects.c.holds,
+        effects.c.state == any_(literal(sorted(_NEVER_GIVEN), ARRAY(Text))),
+    )
     .values(holds=False)
     .returning(effects.c.step)
 )
@@ -199,7 +205,8 @@ async def upsert(
     ]
     await connection.executemany(UPSERT.sql, arguments)
     for row in found:
-        if row.state is EffectState.REJECTED and row.undoes is not None:
+        over = row.state is EffectState.REJECTED or row.tombstone
+        if over and row.state in _NEVER_GIVEN and row.undoes is not None:
             await release(connection, claim_id, tenant, row)
 
 
@@ -220,7 +227,10 @@ async def hold(connection: Connection, claim_id: int, tenant: str, row: EffectRe
 
 
 async def release(connection: Connection, claim_id: int, tenant: str, row: EffectRecord) -> None:
-    """Give back what a refused refund had taken. Inside the caller's transaction; at most once."""
+    """Give back what a refund had taken that was refused, or never sent and never will be.
+
+    Inside the caller's transaction; at most once.
+    """
     if await connection.fetchrow(*_RELEASED(**identity(claim_id, row))) is not None:
         await connection.execute(*_GIVE_BACK(**_money(tenant, row)))
 

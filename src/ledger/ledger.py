@@ -10,6 +10,7 @@ from ledger.progress import Progresses
 from ledger.reading import Readings
 from ledger.relay import Relays
 from ledger.sends import Sends
+from ledger.verdicts import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Ledger:
     progress: Progresses
     relay: Relays
     reading: Readings
+    verdicts: Verdicts
     access: Access
     announcer: Announcer
 
@@ -35,6 +37,7 @@ class Ledger:
             progress=Progresses(database),
             relay=Relays(database),
             reading=Readings(database),
+            verdicts=Verdicts(database),
             access=Access(database),
             announcer=Announcer(database),
         )

@@ -9,8 +9,9 @@ from sqlalchemy.dialects.postgresql import insert
 from ledger import effect_rows
 from ledger.database import Connection, Database
 from ledger.statements import Statement
-from ledger.tables import business_rows, claims, decisions
-from operations.contracts import Completion, Decision, Progress, Recollection, RunEnd
+from ledger.tables import business_rows, claims
+from ledger.verdicts import write_cancel, write_verdict
+from operations.contracts import Completion, Progress, Recollection, RunEnd
 from operations.states import OPEN_STATES, ClaimState, Outcome
 
 _IS_OPEN = claims.c.state == any_(literal(sorted(OPEN_STATES), ARRAY(Text)))
@@ -44,18 +45,6 @@ _END = Statement(
 _HOW = Statement(
     select(claims.c.state, claims.c.outcome, claims.c.receipt_status).where(
         claims.c.id == bindparam("claim_id")
-    )
-)
-_DECIDE = Statement(
-    insert(decisions).values(
-        claim_id=bindparam("claim_id"),
-        step=bindparam("step"),
-        purpose=bindparam("purpose"),
-        verdict=bindparam("verdict"),
-        provider_reference=bindparam("provider_reference"),
-        evidence=bindparam("evidence"),
-        decided_by=bindparam("decided_by"),
-        decided_at=bindparam("now"),
     )
 )
 _BUSINESS = Statement(
@@ -95,7 +84,9 @@ class Progresses:
                 connection, progress.claim_id, progress.tenant, progress.effects, now=now
             )
             if progress.decision is not None:
-                await _decide(connection, progress.claim_id, progress.decision, now=now)
+                await write_verdict(connection, progress.claim_id, progress.decision, now=now)
+            if progress.cancel is not None:
+                await write_cancel(connection, progress.claim_id, progress.cancel, now=now)
         return True
 
     async def recall(self, claim_id: int) -> Recollection:
@@ -155,20 +146,3 @@ async def _how_it_ended(connection: Connection, claim_id: int) -> RunEnd:
     if claim is None or claim["outcome"] is None:
         raise OperationUnknown(f"There is no open or done claim {claim_id}")
     return RunEnd(outcome=Outcome(claim["outcome"]), status=claim["receipt_status"])
-
-
-async def _decide(
-    connection: Connection, claim_id: int, decision: Decision, *, now: datetime
-) -> None:
-    await connection.execute(
-        *_DECIDE(
-            claim_id=claim_id,
-            step=decision.step,
-            purpose=decision.purpose.value,
-            verdict=decision.verdict.value,
-            provider_reference=decision.provider_reference,
-            evidence=decision.evidence,
-            decided_by=decision.decided_by,
-            now=now,
-        )
-    )

@@ -151,6 +151,10 @@ class Decision(Payload):
     provider_reference: str | None = None
     evidence: str = ""
     decided_by: str = ""
+    decided_at: datetime | None = None
+    """When the run took it."""
+    about: str = ""
+    """The derived key of the effect that was judged: a verdict about an earlier one is refused."""
 
 
 class CancelRequest(Payload):
@@ -158,6 +162,8 @@ class CancelRequest(Payload):
 
     requested_by: str = ""
     reason: str = ""
+    requested_at: datetime | None = None
+    """When the run took it."""
 
 
 class Progress(Payload):
@@ -168,6 +174,7 @@ class Progress(Payload):
     state: ClaimState
     effects: tuple[EffectRecord, ...] = ()
     decision: Decision | None = None
+    cancel: CancelRequest | None = None
 
 
 class Recollection(Payload):
