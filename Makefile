@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check setup bench faults lock clean help
+.PHONY: demo test check setup peers bench faults lock clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -15,6 +15,11 @@ demo: setup ## boot the stack, place orders through faults, show what happened
 
 test: setup ## the whole test suite on real Postgres and Temporal
 	$(BIN)/pytest
+
+peers: tests/peers/node_modules/.package-lock.json ## npm servers that some tests talk to
+
+tests/peers/node_modules/.package-lock.json: tests/peers/package-lock.json
+	npm ci --prefix tests/peers --no-audit --no-fund --ignore-scripts
 
 check: setup ## lint, format, types, import contracts, compose file: no servers
 	$(BIN)/ruff check .

@@ -45,10 +45,13 @@ class StepActivities:
         provider = self._provider(call)
         reset = activity.info().workflow_run_id != call.first_run_id
         async with _heartbeat():
-            if call.recorded:
-                answer = await self._perform_recorded(provider, call)
-            else:
-                answer = await self._perform_plainly(provider, call, reset=reset)
+            try:
+                if call.recorded:
+                    answer = await self._perform_recorded(provider, call)
+                else:
+                    answer = await self._perform_plainly(provider, call, reset=reset)
+            except Declined as no:
+                answer = StepAnswer(kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason)
         return answer.model_copy(update={"reset": reset})
 
     @activity.defn(name=LOOK_UP_STEP)
@@ -83,11 +86,13 @@ class StepActivities:
             answer = StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         else:
             answer = await _send(provider, call, body=permit.frozen_body, sent_at=permit.sent_at)
-        if answer.kind is Kind.UNAVAILABLE:
-            await self.ledger.sends.not_applied(
-                call, permit, reason=answer.reason or "", now=_now()
-            )
-        return answer
+        if answer.kind is not Kind.UNAVAILABLE:
+            return answer
+        await self.ledger.sends.not_applied(call, permit, reason=answer.reason or "", now=_now())
+        sent_before = (
+            permit.sends > call.effect.sends + 1
+        )  # by an attempt that died with its worker
+        return answer.model_copy(update={"sent_at": permit.sent_at}) if sent_before else answer
 
     async def _perform_plainly(
         self, provider: Provider, call: StepCall, *, reset: bool
@@ -97,6 +102,8 @@ class StepActivities:
             refusal = await self.ledger.sends.may_send(call, now=_now())
             if refusal is not None:
                 return refusal
+        if (_now() - activity.info().started_time).total_seconds() > STALE_PERMIT_SECONDS:
+            return StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         body = call.effect.frozen_body or _freeze(provider, call)
         return await _send(provider, call, body=body, sent_at=call.effect.sent_at or _now())
 
@@ -114,7 +121,12 @@ class StepActivities:
 
 
 def _freeze(provider: Provider, call: StepCall) -> str:
-    return provider.freeze(call.effect.action, call.effect.request).decode()
+    """The bytes to send. Raises Declined when the provider's interface cannot express the request:
+    nothing has left, and trying again cannot help."""
+    try:
+        return provider.freeze(call.effect.action, call.effect.request).decode()
+    except ValueError as error:
+        raise Declined(f"It cannot be sent: {error}", code="not_expressible") from error
 
 
 async def _send(provider: Provider, call: StepCall, *, body: str, sent_at: datetime) -> StepAnswer:

@@ -287,9 +287,9 @@ def smtp_mail(
     username: str | None = None,
     password: str | None = None,
     domain: str | None = None,
-    provider: str = PROFILE.provider,
+    adjust: Callable[[ProviderProfile], ProviderProfile] = lambda profile: profile,
 ) -> SmtpMail:
-    """The client that the settings ask for, under the name `provider` that steps call it by.
+    """The client that the settings ask for; `adjust` puts a deployment's figures into its profile.
 
     Raises ValueError for unusable addresses, half a login, and a login without TLS.
     """
@@ -297,5 +297,5 @@ def smtp_mail(
         MailServer(host, port, security=security, username=username, password=password),
         sender=sender,
         domain=domain,
-        profile=PROFILE.model_copy(update={"provider": provider}),
+        profile=adjust(PROFILE),
     )

@@ -206,23 +206,22 @@ def stripe_payments(
     api: ChargeApi = ChargeApi.PAYMENT_INTENTS,
     idempotency_keys: bool = True,
     filters_by_creation: bool = True,
-    provider: str = PROFILE.provider,
+    adjust: Callable[[ProviderProfile], ProviderProfile] = lambda profile: profile,
 ) -> StripePayments:
-    """The client that the settings ask for, under the name `provider` that steps call it by.
+    """The client that the settings ask for; `adjust` puts a deployment's figures into its profile.
 
     The profile pins the account, and as its region whether the key is for live or for test mode:
     each has keys and objects of its own (hazard 11). Raises ValueError for an unusable key.
     """
     promised = PROFILE if idempotency_keys else PROFILE_WITHOUT_KEYS
     pinned = {
-        "provider": provider,
         "account": account or "default",
         "region": "test" if "_test_" in api_key else "live",
     }
     return StripePayments(
         api_key=api_key,
         base_url=base_url,
-        profile=promised.model_copy(update=pinned),
+        profile=adjust(promised.model_copy(update=pinned)),
         api=api,
         filters_by_creation=filters_by_creation,
     )

@@ -6,16 +6,18 @@
 | anything later: a timeout, a reset, a cut-off or endless answer | nothing | `Lost` |
 | a complete answer | what it says | `Reply` |
 
-httpx sends once: it has no retries unless asked for, and its pool gives up a connection that the
-server has closed before it writes to it. What breaks while it is written to is `Lost`.
+A POST is sent once: `providers.transport` repeats nothing but reads. A call has one deadline.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx
+
+from providers.transport import AiohttpTransport
 
 ANSWER_MAX_BYTES = 8 * 1024 * 1024
 """Of one answer: a page of a hundred objects, each with fifty metadata values of 500 characters,
@@ -37,9 +39,12 @@ NOTHING_LEFT = (
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
     httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
 )
-"""How httpx says that there was no connection."""
+"""How httpx says that there was no connection. `InvalidURL` is not among them: httpx also raises it
+for the `Location` of an answer."""
+
+LOST = (httpx.HTTPError, httpx.InvalidURL, httpx.CookieConflict, httpx.StreamError, OSError)
+"""What may go wrong once there was one. `TimeoutError`, our own deadline, is an OSError."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +86,15 @@ class StripeWire:
         """Send `headers` with every request to `base_url`; no wait is longer than
         `timeout_seconds`. `transport` replaces the network, for tests."""
         connect_seconds = timeout_seconds * CONNECT_SHARE
+        self._timeout_seconds = timeout_seconds
         self._client = httpx.AsyncClient(
             base_url=base_url,
             headers=dict(headers),
-            transport=transport,
-            timeout=httpx.Timeout(timeout_seconds, connect=connect_seconds, pool=connect_seconds),
-            limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX,
-                max_keepalive_connections=CONNECTIONS_MAX,
-                keepalive_expiry=KEEPALIVE_SECONDS,
+            transport=transport
+            or AiohttpTransport(
+                connections_max=CONNECTIONS_MAX, keepalive_seconds=KEEPALIVE_SECONDS
             ),
+            timeout=httpx.Timeout(timeout_seconds, connect=connect_seconds, pool=connect_seconds),
             follow_redirects=False,
             trust_env=False,  # no proxy between us and the question whether something was sent
         )
@@ -112,11 +116,14 @@ class StripeWire:
 
     async def _call(self, method: str, path: str, **request: Any) -> Reply | NotSent | Lost:
         try:
-            async with self._client.stream(method, path, **request) as response:
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._client.stream(method, path, **request) as response,
+            ):
                 body = await _read_bounded(response.aiter_bytes())
         except NOTHING_LEFT as error:
             return NotSent(type(error).__name__)
-        except (httpx.HTTPError, OSError) as error:
+        except LOST as error:
             return Lost(type(error).__name__)
         if body is None:
             return Lost("the answer is too long")

@@ -38,6 +38,8 @@ class Settings(BaseSettings):
     """Origins of web pages that may call the API, separated by commas."""
     api_new_operations_per_second: Annotated[float, Field(ge=0)] = 0.0
     """Per tenant and process; 0 is no limit."""
+    api_new_operations_burst: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """How many of them may come at once."""
 
     worker_health_port: Annotated[int, Field(ge=0, le=65535)] = 8001
     worker_concurrent_steps: Annotated[int, Field(ge=1, le=2000)] = 200
@@ -61,7 +63,29 @@ class Settings(BaseSettings):
     """Whether the acquirer cannot be asked either: its unknown outcomes are parked."""
     warehouse_url: str = "http://127.0.0.1:9003"
     carrier_url: str = "http://127.0.0.1:9004"
+    mail: Literal["simulated", "smtp"] = "simulated"
     mail_url: str = "http://127.0.0.1:9005"
+
+    stripe_api_key: SecretStr | None = None
+    """Needed with `payments=stripe`."""
+    stripe_url: str = "https://api.stripe.com"
+    stripe_account: str | None = None
+    """A connected account: pinned on every operation, and sent as `Stripe-Account`."""
+    stripe_api: Literal["payment_intents", "charges"] = "payment_intents"
+    stripe_idempotency_keys: bool = True
+    """false for a Stripe-compatible server that keeps no keys: it is looked up instead."""
+    stripe_filters_by_creation: bool = True
+    """false for a Stripe-compatible server whose lists cannot be narrowed by time."""
+
+    smtp_host: str | None = None
+    """Needed with `mail=smtp`, as is the sender."""
+    smtp_port: Annotated[int, Field(ge=1, le=65535)] = 587
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    smtp_username: str | None = None
+    smtp_password: SecretStr | None = None
+    smtp_sender: str | None = None
+    smtp_domain: str | None = None
+    """Of Message-IDs; the sender's by default."""
 
     provider_profiles: dict[ProviderName, ProfileOverride] = {}
     """JSON: `{"payments": {"key_lifetime_seconds": 43200}}`. A provider's own figures instead of
@@ -84,6 +108,12 @@ class Settings(BaseSettings):
         scheme = self.database_url.get_secret_value().partition("://")[0]
         if scheme not in {"postgresql", "postgres"}:
             raise ValueError("TALLYSTICK_DATABASE_URL must begin with postgresql://")
+        if self.payments == "stripe" and self.stripe_api_key is None:
+            raise ValueError("TALLYSTICK_PAYMENTS=stripe needs TALLYSTICK_STRIPE_API_KEY")
+        if self.mail == "smtp" and (self.smtp_host is None or self.smtp_sender is None):
+            raise ValueError(
+                "TALLYSTICK_MAIL=smtp needs TALLYSTICK_SMTP_HOST and TALLYSTICK_SMTP_SENDER"
+            )
         if (self.worker_deployment_name is None) != (self.worker_build_id is None):
             raise ValueError(
                 "TALLYSTICK_WORKER_DEPLOYMENT_NAME and TALLYSTICK_WORKER_BUILD_ID go together"

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from api.authentication import KeyRing
+from api.limits import FirstRequests
 from api.service import ApiSettings, Service
 from api.waiting import Waiters
 from ledger.announcements import Listener
@@ -103,6 +104,10 @@ async def open_service(
             profiles={name: profiles_of(op, providers) for name, op in OPERATIONS.items()},
             now=now,
             settings=api_settings(settings),
+            first_requests=FirstRequests(
+                per_second=settings.api_new_operations_per_second,
+                burst=settings.api_new_operations_burst,
+            ),
         )
 
 
@@ -137,5 +142,4 @@ def api_settings(settings: Settings) -> ApiSettings:
         cors_origins=settings.api_cors_origins,
         temporal_ui_url=settings.temporal_ui_url,
         temporal_namespace=settings.temporal_namespace,
-        first_requests_per_second=settings.api_new_operations_per_second,
     )

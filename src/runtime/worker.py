@@ -61,9 +61,16 @@ def make_worker(
         max_concurrent_activities=settings.worker_concurrent_steps,
         max_concurrent_local_activities=settings.worker_concurrent_steps,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
-        graceful_shutdown_timeout=timedelta(seconds=settings.worker_drain_seconds),
+        graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),
     )
+
+
+def drain_seconds(settings: Settings, providers: Mapping[str, Provider]) -> float:
+    """How long to wait for calls in flight: as set, but never less than a provider may take, or the
+    results of those calls are lost."""
+    longest = max((p.profile.send_timeout_seconds for p in providers.values()), default=0.0)
+    return max(settings.worker_drain_seconds, longest)
 
 
 def deployment_of(settings: Settings) -> WorkerDeploymentConfig | None:

@@ -12,7 +12,7 @@ from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderErro
 from providers.contract import ProviderRecord
 from providers.stripe import PROFILE, STRIPE_VERSION, StripePayments, stripe_payments
 from providers.stripe_objects import ChargeApi, iso_amount, stripe_amount
-from providers.stripe_wire import ANSWER_MAX_BYTES
+from providers.stripe_wire import ANSWER_MAX_BYTES, NotSent, StripeWire
 
 KEY = "c0ffee" * 6
 CHARGE = {"reference": KEY, "amount_minor": 2400, "currency": "EUR", "card": "pm_1"}
@@ -370,3 +370,17 @@ async def test_unreadable_books_are_not_empty_books() -> None:
     with pytest.raises(Unavailable):
         await stripe.look_up("charge", key=KEY)
     await stripe.aclose()
+
+
+async def test_a_redirect_that_cannot_be_read_is_an_answer_that_was_lost() -> None:
+    def redirect(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(302, headers={"location": "mailto:x"})
+
+    wire = StripeWire(
+        "http://stripe.example",
+        headers={},
+        timeout_seconds=5,
+        transport=httpx.MockTransport(redirect),
+    )
+    assert not isinstance(await wire.post("/v1/charges", body=b"", headers={}), NotSent)
+    await wire.aclose()
