@@ -151,6 +151,8 @@ class Journal:
         effect = self._latest(decision.step, decision.purpose)
         if effect is None:
             return f"The step {decision.step!r} has not been reached"
+        if decision.about not in {"", effect.key}:
+            return f"The verdict is about an earlier effect of {decision.step!r}"
         if not effect.is_undecided:
             return f"There is nothing to decide: {decision.step!r} is {effect.state}"
         if decision.verdict is Verdict.CONFIRMED and not decision.provider_reference:

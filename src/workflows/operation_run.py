@@ -52,20 +52,20 @@ class OperationRun(ABC, Generic[R]):
         return work.result()
 
     @workflow.update(name=RESOLVE_UPDATE)
-    def resolve(self, decision: Decision) -> None:
-        """Take a verdict about a step."""
-        self.saga.decide(decision)
+    async def resolve(self, decision: Decision) -> None:
+        """Take a verdict about a step; returns when it is recorded."""
+        await self.saga.settler.decide(decision)
 
     @resolve.validator
     def _check_verdict(self, decision: Decision) -> None:
-        reason = self.saga.journal.why_not_decide(decision)
+        reason = self.saga.settler.why_not_decide(decision)
         if reason is not None:
             raise ValueError(reason)
 
     @workflow.update(name=CANCEL_UPDATE)
-    def cancel(self, request: CancelRequest) -> None:
-        """Ask for a cancel."""
-        self.saga.cancel(request)
+    async def cancel(self, request: CancelRequest) -> None:
+        """Ask for a cancel; returns when it is recorded."""
+        await self.saga.settler.cancel(request)
 
     @cancel.validator
     def _check_cancel(self, request: CancelRequest) -> None:  # noqa: ARG002 - Temporal passes it
@@ -75,9 +75,11 @@ class OperationRun(ABC, Generic[R]):
 
     async def _work(self) -> RunEnd:
         try:
-            return await self._forward()
+            end = await self._forward()
         except AlreadyDone as done:
-            return done.end
+            end = done.end
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return end
 
     async def _forward(self) -> RunEnd:
         try:

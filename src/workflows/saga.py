@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from operations.contracts import CancelRequest, Decision, Run
+from operations.contracts import CancelRequest, Run
 from operations.declaration import SagaOperation, Step
 from operations.effects import Effect
 from operations.guarantees import OnUnknown
@@ -74,10 +74,6 @@ class Saga:
         if self.settler.pivot_passed:
             return "The pivot step has succeeded: from here on the operation only goes forward"
         return None
-
-    def decide(self, decision: Decision) -> None:
-        """Take a verdict about a step."""
-        self.settler.decide(decision)
 
     def _conclude(self, step: Step, effect: Effect) -> str:
         match effect.state:

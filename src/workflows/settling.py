@@ -1,10 +1,12 @@
 """Settling one effect: make the moves that `operations.decisions` names, until nothing is left to
 find out. Every answer and every verdict goes through the journal, and trouble into the ledger."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from operations.contracts import CancelRequest, Decision, Kind, Run, RunEnd, StepAnswer, StepCall
 from operations.decisions import MoveKind, next_move
@@ -17,6 +19,7 @@ from workflows import calls
 from workflows.endings import Abandoned, AlreadyDone, Fenced
 from workflows.journal import Identity, Journal
 from workflows.telling import Teller
+from workflows.verdicts import Ticket, Verdicts
 
 _VISIBLE = frozenset({EffectState.PLANNED, EffectState.UNKNOWN, EffectState.ABSENT})
 """States after a call that mean trouble: people want to see them while they last."""
@@ -43,26 +46,52 @@ class Settler:
         """Whether each send is recorded first, because something was not plain sailing."""
         self._suspect = False
         """Whether a send may have happened that has no row."""
-        self._decisions: dict[tuple[str, Purpose], Decision] = {}
+        self._verdicts = Verdicts()
+        self._recording = asyncio.Lock()
+        """One at a time: a slow write must not overwrite a later one's state."""
 
     @property
     def stopping(self) -> bool:
         """Whether nothing new may begin: the operation is cancelled or being undone."""
         return self.compensating or (self.cancel_request is not None and not self.pivot_passed)
 
-    def decide(self, decision: Decision) -> None:
-        """Take a verdict; the effect's settling acts on it at once."""
-        self._decisions[decision.step, decision.purpose] = decision
+    def why_not_decide(self, decision: Decision) -> str | None:
+        """Why a verdict would be refused now; None when it would be taken."""
+        not_now = self._verdicts.why_not((decision.step, decision.purpose))
+        return self.journal.why_not_decide(decision) or not_now
+
+    async def decide(self, decision: Decision) -> None:
+        """Take a verdict; the effect's settling acts on it at once. Returns when it is recorded.
+
+        Raises ApplicationError when the effect was settled before that: nothing was decided then.
+        """
+        stamped = decision.model_copy(update={"decided_at": workflow.now()})
+        ticket = self._verdicts.give(stamped)
+        await workflow.wait_condition(lambda: ticket.is_over)
+        if ticket.overtaken:
+            raise ApplicationError(
+                f"{decision.step!r} was settled at this very moment, without the verdict",
+                type="verdict.overtaken",
+            )
+
+    async def cancel(self, request: CancelRequest) -> None:
+        """Take a wish to cancel, and return when it is recorded with whose it is."""
+        self.cancel_request = self.cancel_request or request
+        stamped = request.model_copy(update={"requested_at": workflow.now()})
+        await self.record("a cancel was asked for", cancel=stamped)
 
     async def settle(self, identity: Identity) -> Effect:
         """Move until there is nothing left to find out. Raises Abandoned, Fenced, AlreadyDone."""
+        with self._verdicts.attended(identity[:2]):
+            return await self._settle(identity)
+
+    async def _settle(self, identity: Identity) -> Effect:
         while True:
             effect = self.journal[identity]
             stopping = self._stops(effect)
             move = next_move(effect, now=workflow.now(), stopping=stopping)
             match move.kind:
                 case MoveKind.STOP:
-                    self._decisions.pop((effect.step, effect.purpose), None)
                     return effect
                 case MoveKind.PARK:
                     identity = await self.park(effect)
@@ -78,22 +107,31 @@ class Settler:
         """Wait until a person, or the provider's records, decide. No timer ends this."""
         slot = (effect.step, effect.purpose)
         parked = self.journal.put(effect.becomes(EffectState.PARKED))
-        await self.record(f"{effect.step} waits for a decision")
-        await workflow.wait_condition(
-            lambda: slot in self._decisions or (effect.sends == 0 and self._stops(effect))
-        )
-        decision = self._decisions.pop(slot, None)
-        if decision is None:
-            self.journal.put(replace(parked, state=EffectState.PLANNED))
-            return parked.identity
-        return await self._apply(parked, decision)
+        with self._verdicts.attended(slot):
+            await self.record(f"{effect.step} waits for a decision")
+            await workflow.wait_condition(
+                lambda: slot in self._verdicts or (effect.sends == 0 and self._stops(effect))
+            )
+            verdict = self._verdicts.take(slot)
+            if verdict is not None:
+                return await self._apply(parked, verdict)
+        self.journal.put(replace(parked, state=EffectState.PLANNED))
+        return parked.identity
 
-    async def record(self, summary: str, *, decision: Decision | None = None) -> None:
+    async def record(
+        self,
+        summary: str,
+        *,
+        decision: Decision | None = None,
+        cancel: CancelRequest | None = None,
+    ) -> None:
         """Write what the ledger does not know yet, and where the operation stands."""
-        rows = self.journal.unrecorded()
-        await calls.record(self.teller.progress(self.where(), rows, decision), summary=summary)
-        self.journal.recorded(rows)
-        self.teller.tell(self.where())
+        async with self._recording:
+            rows = self.journal.unrecorded()
+            progress = self.teller.progress(self.where(), rows, decision, cancel)
+            await calls.record(progress, summary=summary)
+            self.journal.recorded(rows)
+            self.teller.tell(self.where())
 
     def where(self) -> ClaimState:
         """Where the operation stands."""
@@ -134,7 +172,9 @@ class Settler:
         age_seconds = (workflow.now() - self.run.accepted_at).total_seconds()
         if not self._by_rows and age_seconds >= effect.profile.keyed_resend_seconds:
             self._by_rows = self._suspect = True
-        recorded = self._by_rows or not repeatable or effect.purpose is not Purpose.ACTION
+        # What takes back another effect is held against it in the ledger, before it leaves.
+        rowless = repeatable and effect.purpose is Purpose.ACTION and effect.undoes is None
+        recorded = self._by_rows or not rowless
         return StepCall(
             claim_id=self.run.claim_id,
             workflow_id=self.workflow_id,
@@ -142,7 +182,7 @@ class Settler:
             effect=effect.record(),
             profile=effect.profile,
             recorded=recorded,
-            suspect=self._suspect and repeatable and effect.purpose is Purpose.ACTION,
+            suspect=self._suspect and rowless,
             first_run_id=workflow.info().first_execution_run_id,
             also=self.journal.unrecorded(but=effect.identity) if recorded else (),
         )
@@ -164,20 +204,22 @@ class Settler:
         stops = self._stops(effect)
         try:
             await workflow.wait_condition(
-                lambda: slot in self._decisions or self._stops(effect) != stops,
+                lambda: slot in self._verdicts or self._stops(effect) != stops,
                 timeout=timedelta(seconds=seconds),
             )
         except TimeoutError:
             return None
-        decision = self._decisions.pop(slot, None)
-        return effect.identity if decision is None else await self._apply(effect, decision)
+        verdict = self._verdicts.take(slot)
+        return effect.identity if verdict is None else await self._apply(effect, verdict)
 
-    async def _apply(self, effect: Effect, decision: Decision) -> Identity:
+    async def _apply(self, effect: Effect, verdict: Ticket) -> Identity:
         """Do what the verdict says, recorded with who, when and the evidence."""
+        decision = verdict.decision
         renew = decision.verdict is Verdict.RETRY and effect.refused
         decided = self.journal.renew(effect) if renew else effect.decided(decision)
         self.journal.put(decided)
         await self.record(f"{effect.step}: {decision.verdict}", decision=decision)
+        verdict.recorded = True
         if decision.verdict is Verdict.ABANDON:
             self.given_up.add(effect.step)
             raise Abandoned(f"An operator gave up on the step {effect.step!r}", step=effect.step)

@@ -3,7 +3,7 @@
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
-from operations.contracts import Decision, EffectRecord, Progress, Run
+from operations.contracts import CancelRequest, Decision, EffectRecord, Progress, Run
 from operations.search import OPERATION_STATE
 from operations.states import ClaimState, Outcome
 from workflows.journal import Journal
@@ -21,7 +21,11 @@ class Teller:
         self._told = ClaimState.ACCEPTED.value
 
     def progress(
-        self, state: ClaimState, rows: tuple[EffectRecord, ...], decision: Decision | None
+        self,
+        state: ClaimState,
+        rows: tuple[EffectRecord, ...],
+        decision: Decision | None,
+        cancel: CancelRequest | None,
     ) -> Progress:
         """What the ledger is told."""
         return Progress(
@@ -30,6 +34,7 @@ class Teller:
             state=state,
             effects=rows,
             decision=decision,
+            cancel=cancel,
         )
 
     def tell(self, state: ClaimState | Outcome) -> None:
