@@ -66,7 +66,6 @@ async def queryable(forgetting_url: str) -> AsyncGenerator[StripePayments]:
         base_url=forgetting_url,
         idempotency_keys=False,
         filters_by_creation=False,
-        provider="acquirer",
     )
     yield client
     await client.aclose()
