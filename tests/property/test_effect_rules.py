@@ -421,6 +421,6 @@ class OneEffect(RuleBasedStateMachine):
 
 
 OneEffect.TestCase.settings = settings(
-    derandomize=True, database=None, deadline=None, max_examples=350, stateful_step_count=20
+    derandomize=True, database=None, deadline=None, max_examples=200, stateful_step_count=20
 )
 test_one_effect = OneEffect.TestCase
