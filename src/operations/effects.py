@@ -251,10 +251,11 @@ class Effect:
         return None
 
     def _declined(self, answer: StepAnswer) -> "Effect":
-        """A definite no. Only under a key does it speak for the requests before it, too."""
-        keyed = self.profile.guarantee is Guarantee.KEYED
+        """A definite no. It speaks for the requests before it only when the provider itself said
+        it under the same key: our own refusal to send has no `sent_at`."""
+        for_all = self.profile.guarantee is Guarantee.KEYED and answer.sent_at is not None
         sent = self._sent(answer)
-        if self.state is EffectState.UNKNOWN and not keyed:
+        if self.state is EffectState.UNKNOWN and not for_all:
             return sent._troubled(answer.at).becomes(
                 EffectState.UNKNOWN, repeat_refused=True, absences=0
             )

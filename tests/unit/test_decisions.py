@@ -382,6 +382,12 @@ def test_a_refusal_under_a_key_speaks_for_every_send_of_it() -> None:
     assert sent(KEYED).learns(no).state is EffectState.REJECTED
 
 
+def test_our_own_refusal_to_send_says_nothing_of_what_was_sent() -> None:
+    ours = StepAnswer(kind=Kind.DECLINED, at=at(1), code="not_expressible")
+    assert effect(KEYED).learns(ours).state is EffectState.REJECTED
+    assert sent(KEYED).learns(ours).state is EffectState.UNKNOWN
+
+
 def test_a_refused_repeat_without_a_key_is_a_refusal_only_once_the_first_is_proved_absent() -> None:
     no = StepAnswer(kind=Kind.DECLINED, at=at(1), sent_at=T0)
     refused = sent(NATURAL).learns(no)
