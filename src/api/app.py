@@ -12,9 +12,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import health, reading
+from api import accounts, health, listing, operating, reading, streaming
 from api.documentation import ProblemDocument
 from api.keys_in_paths import EncodedPaths
+from api.observing import Observed
 from api.problems import Problem, ProblemName, not_found, storage_unavailable
 from api.service import ApiSettings, ExecutorUnavailable, Service
 from api.submitting import submit_router
@@ -30,6 +31,7 @@ EXPOSED_HEADERS = [
     "Location",
     "Retry-After",
     "ETag",
+    "Link",
 ]
 
 ACCEPTED_HEADERS = [
@@ -41,6 +43,9 @@ ACCEPTED_HEADERS = [
     "Last-Event-ID",
     "Prefer",
 ]
+
+PREFLIGHT_SECONDS = 600
+"""How long a browser remembers that it may: the ten minutes that browsers allow at least."""
 
 ServiceContext = Callable[[], AbstractAsyncContextManager[Service]]
 
@@ -65,10 +70,15 @@ def create_app(
         lifespan=lifespan,
         middleware=_middleware(settings),
         redoc_url=None,
+        redirect_slashes=False,
     )
     for operation in operations:
         app.include_router(submit_router(operation))
+    app.include_router(listing.router)
     app.include_router(reading.router)
+    app.include_router(operating.router)
+    app.include_router(streaming.router)
+    app.include_router(accounts.router)
     app.include_router(health.router)
     _handle_failures(app)
     _document(app, operations)
@@ -76,16 +86,18 @@ def create_app(
 
 
 def _middleware(settings: ApiSettings) -> list[Middleware]:
-    stack = [Middleware(EncodedPaths)]
+    stack = [Middleware(Observed), Middleware(EncodedPaths)]
     if settings.cors_origins:
-        stack.append(
+        stack.insert(
+            0,
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(settings.cors_origins),
-                allow_methods=["GET", "POST", "PUT", "PATCH"],
+                allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH"],
                 allow_headers=ACCEPTED_HEADERS,
                 expose_headers=EXPOSED_HEADERS,
-            )
+                max_age=PREFLIGHT_SECONDS,
+            ),
         )
     return stack
 

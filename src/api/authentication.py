@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -18,6 +19,12 @@ used: without Postgres nothing can be claimed anyway."""
 
 MISS_REFRESH_SECONDS = 0.25
 """A key that is not known may be new: look, but not more often than this."""
+
+RENEW_SECONDS = 2.0
+"""Postgres that hangs must not hold up those who only want to know who they are."""
+
+JOIN_SECONDS = 1.0
+"""A stale copy: an attempt that began so recently, and failed, speaks for this request too."""
 
 _log = structlog.get_logger(__name__)
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tallystick"'}
@@ -43,26 +50,33 @@ class Caller:
 class KeyRing:
     """The live keys, renewed every second, so that no request waits for a database read."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is known before the first renewal."""
         self._access = access
+        self._clock = clock
         self._keys: dict[str, ApiKey] = {}
         self._renewed_at = float("-inf")
+        self._failed_at = float("-inf")
         self._renewing = asyncio.Lock()
 
     async def keep_fresh(self) -> None:
         """Renew for as long as it runs."""
         while True:
             try:
-                await self.renew()
+                await self._ensure_asked_since(self._clock())
             except StorageUnavailable as error:
                 _log.warning("keys.not_renewed", reason=str(error))
             await asyncio.sleep(REFRESH_SECONDS)
 
     async def renew(self) -> None:
         """Read the live keys now. Raises StorageUnavailable."""
-        asked_at = time.monotonic()
-        self._keys = await self._access.live_keys()
+        asked_at = self._clock()
+        try:
+            async with asyncio.timeout(RENEW_SECONDS):
+                self._keys = await self._access.live_keys()
+        except (StorageUnavailable, TimeoutError) as error:
+            self._failed_at = asked_at
+            raise StorageUnavailable("The keys could not be read") from error
         self._renewed_at = asked_at
 
     async def identify(self, request: Request) -> Caller:
@@ -75,23 +89,36 @@ class KeyRing:
             raise _unauthenticated("The API key is unknown or revoked.")
         return Caller(tenant=key.tenant, role=key.role, key_id=key.id)
 
-    async def _find(self, key_id: str) -> ApiKey | None:
-        if time.monotonic() - self._renewed_at > STALE_SECONDS:
-            await self._renew_unless(younger_than_seconds=STALE_SECONDS)
-        key = self._keys.get(key_id)
-        if key is None:
-            await self._renew_unless(younger_than_seconds=MISS_REFRESH_SECONDS)
-            key = self._keys.get(key_id)
-        return key
+    def is_live(self, caller: Caller) -> bool:
+        """Whether the caller's key still counts, as far as is known."""
+        return caller.key_id in self._keys
 
-    async def _renew_unless(self, *, younger_than_seconds: float) -> None:
+    async def _find(self, key_id: str) -> ApiKey | None:
+        """The key, from a copy that is young enough; one that is missing may be new: look anew."""
+        now = self._clock()
+        try:
+            if now - self._renewed_at > STALE_SECONDS:
+                await self._ensure_asked_since(now - JOIN_SECONDS)
+            if key_id not in self._keys:
+                await self._ensure_asked_since(now)
+        except StorageUnavailable:
+            raise storage_unavailable() from None
+        return self._keys.get(key_id)
+
+    async def _ensure_asked_since(self, moment: float) -> None:
+        """Have the keys been asked for at `moment` or later? If not, ask; one asks for all.
+
+        A flood of unknown keys costs one read in MISS_REFRESH_SECONDS, and those who sent them wait
+        for it. A failure is shared too, or an outage would have them try one after another.
+        """
         async with self._renewing:
-            if time.monotonic() - self._renewed_at <= younger_than_seconds:
+            if self._failed_at >= moment and self._failed_at > self._renewed_at:
+                raise StorageUnavailable("The keys could not be read just now")
+            if self._renewed_at >= moment:
                 return
-            try:
-                await self.renew()
-            except StorageUnavailable:
-                raise storage_unavailable() from None
+            last = max(self._renewed_at, self._failed_at)
+            await asyncio.sleep(max(0.0, last + MISS_REFRESH_SECONDS - self._clock()))
+            await self.renew()
 
 
 def _bearer(request: Request) -> str:

@@ -2,19 +2,23 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from api import resources
+from api import measures, resources
 from api.authentication import Caller
+from api.claiming import claim_by_kind
 from api.problems import Problem, ProblemName
 from api.service import ExecutorUnavailable, Service
 from ledger.claims import Claim, Intent
+from ledger.reading import Account
 from operations.declaration import Operation
+from operations.declaration import Request as OperationRequest
 from operations.fingerprint import canonical_bytes, differing_pointers, fingerprint
 from operations.keys import KeyMalformed, KeyMissing, parse_key_header
 from operations.preferences import Preferences, parse_prefer
@@ -25,9 +29,14 @@ from operations.strict_json import JsonMalformed, JsonValue, read_json
 LARGE_BODY_BYTES = 32 * 1024
 """Bodies above this are read in a thread: a hostile one would hold the event loop for 100 ms."""
 
+BODY_SECONDS = 20.0
+"""A quarter of a megabyte takes this long at 13 kB/s. Slower clients hold nothing but a socket."""
+
 NEVER_STARTED_SECONDS = 2.0
 """A claim that is still accepted after this long may have lost the process that was to start it:
 whoever attaches makes sure that there is a run."""
+
+Model = TypeVar("Model", bound=BaseModel)
 
 _log = structlog.get_logger(__name__)
 
@@ -46,14 +55,28 @@ async def submit(
     request: Request, caller: Caller, operation: Operation, key: str, *, service: Service
 ) -> Response:
     """Claim, attach or replay, and answer. Raises Problem, StorageUnavailable."""
+    request.state.operation = operation.name
+    request.state.fate = measures.Fate.REFUSED
+    try:
+        return await _submit(request, caller, operation, key, service=service)
+    finally:
+        measures.CLAIMS.labels(operation.name, request.state.fate.value).inc()
+
+
+async def _submit(
+    request: Request, caller: Caller, operation: Operation, key: str, *, service: Service
+) -> Response:
     submission = await read_submission(request, caller, operation, key, service=service)
     claim = first = await claim_key(submission, service=service)
     if claim.state is ClaimState.EXPIRED:
         raise _expired(claim)
     if claim.fingerprint != submission.intent.fingerprint:
         raise _key_reused(claim, submission)
+    request.state.fate = _fate(first)
     if claim.receipt is None:
-        claim = await attach(claim, submission, service=service)
+        claim, submission = await attach(claim, submission, service=service)
+    if claim.outcome is not None:
+        request.state.outcome = claim.outcome.value
     return await answer(claim, submission, replayed=not first.fresh, service=service)
 
 
@@ -62,16 +85,7 @@ async def read_submission(
 ) -> Submission:
     """Read the request strictly. Nothing is claimed yet."""
     _check_query(request)
-    _check_media_type(request)
-    raw = await read_body(request, bytes_max=service.settings.body_bytes_max)
-    try:
-        if len(raw) > LARGE_BODY_BYTES:
-            body, canonical = await asyncio.to_thread(_understand, raw)
-        else:
-            body, canonical = _understand(raw)
-    except JsonMalformed as error:
-        at = "" if error.position is None else f" (byte {error.position})"
-        raise Problem(ProblemName.BODY_MALFORMED, f"{error.reason}{at}") from None
+    body, canonical = await read_json_body(request, bytes_max=service.settings.body_bytes_max)
     intent = Intent(
         tenant=caller.tenant,
         operation=operation.name,
@@ -87,52 +101,89 @@ async def read_submission(
 async def claim_key(submission: Submission, *, service: Service) -> Claim:
     """Claim the key, or find who was first. A request that does not fit claims nothing."""
     intent = submission.intent
-    errors = _what_does_not_fit(submission.operation, submission.body)
-    if errors is None:
-        return await service.ledger.claims.claim(intent, now=service.now())
-    first = await service.ledger.claims.read(
+    fitting = fit(submission.operation.request, submission.body)
+    if not isinstance(fitting, list):
+        return await _claim_within_limit(submission, fitting, service=service)
+    first = await _read_first(intent, service=service)
+    if first is None:
+        raise does_not_fit(intent.operation, fitting)
+    return first
+
+
+async def _claim_within_limit(
+    submission: Submission, fitting: OperationRequest, *, service: Service
+) -> Claim:
+    """Claim the key unless that would be one new operation too many for the tenant."""
+    intent = submission.intent
+    scope = (intent.tenant, intent.operation, intent.key)
+    with service.first_requests.admission(scope) as admission:
+        if not admission.granted:
+            first = await _read_first(intent, service=service)
+            if first is None:
+                raise admission.refusal()
+            return first
+        claim = await claim_by_kind(
+            intent, fitting, operation=submission.operation, service=service
+        )
+        admission.settle(fresh=claim.fresh)
+        return claim
+
+
+async def _read_first(intent: Intent, *, service: Service) -> Claim | None:
+    return await service.ledger.claims.read(
         tenant=intent.tenant, operation=intent.operation, key=intent.key
     )
-    if first is not None:
-        return first
-    raise Problem(
-        ProblemName.VALIDATION_FAILED,
-        f"The request does not fit {intent.operation}: {len(errors)} error(s).",
-        members={"errors": errors},
-    )
 
 
-async def attach(claim: Claim, submission: Submission, *, service: Service) -> Claim:
-    """Make sure that there is a run, and wait for its end as long as the client prefers."""
-    seconds = submission.prefer.wait_at_most_seconds
+async def attach(
+    claim: Claim, submission: Submission, *, service: Service
+) -> tuple[Claim, Submission]:
+    """Make sure that there is a run, and wait for its end as long as the client prefers.
+
+    Returns the submission without its wish to wait when that could not be fulfilled.
+    """
+    seconds, cut_short = submission.prefer.wait_at_most_seconds, False
     with service.waiters.watch(claim) as watch:
         if claim.fresh or _may_lack_a_run(claim, service=service):
             started = await asyncio.shield(_start(claim, service=service))
             if not started:
-                seconds = 0
-        return await watch.until(_is_settled_for_now, seconds=seconds)
+                seconds, cut_short = 0, True
+        claim = await watch.until(_is_settled_for_now, seconds=seconds)
+    if (cut_short or service.waiters.draining) and not _is_settled_for_now(claim):
+        unfulfilled = replace(submission.prefer, wait_seconds=None)
+        return claim, replace(submission, prefer=unfulfilled)
+    return claim, submission
 
 
 async def answer(
     claim: Claim, submission: Submission, *, replayed: bool, service: Service
 ) -> Response:
     """The receipt, byte for byte, or 202 and where to look."""
-    if claim.receipt is not None:
-        return receipt_response(claim, replayed=replayed, prefer=submission.prefer)
-    effects = await service.ledger.reading.effects(claim.id)
-    body = resources.resource(claim, effects, service=service)
-    response = Response(
+    if claim.receipt is None:
+        account = await service.ledger.reading.account(claim)
+        claim = account.claim
+        if claim.receipt is None:
+            response = accepted_response(account, service=service)
+            _say_what_was_applied(response, submission.prefer, answered_async=True)
+            return response
+    return receipt_response(claim, replayed=replayed, prefer=submission.prefer)
+
+
+def accepted_response(account: Account, *, service: Service) -> Response:
+    """202 with the operation as it stands, where to look, and when."""
+    claim = account.claim
+    body = resources.resource(account, service=service)
+    return Response(
         json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),
         status_code=202,
         media_type="application/json",
         headers={
             **resources.answer_headers(claim),
+            "etag": resources.etag(claim),
             "location": operation_path(operation=claim.operation, key=claim.key),
             "retry-after": str(resources.retry_after_seconds(claim)),
         },
     )
-    _say_what_was_applied(response, submission.prefer, answered_async=True)
-    return response
 
 
 def receipt_response(claim: Claim, *, replayed: bool, prefer: Preferences) -> Response:
@@ -159,8 +210,24 @@ def key_from_header(request: Request) -> str:
         raise Problem(ProblemName.KEY_MALFORMED, error.reason) from None
 
 
+async def read_json_body(request: Request, *, bytes_max: int) -> tuple[JsonValue, bytes]:
+    """The body as a JSON value, and its canonical form.
+
+    Raises Problem: media-type-unsupported, body-malformed, and those of `read_body`.
+    """
+    _check_media_type(request)
+    raw = await read_body(request, bytes_max=bytes_max)
+    try:
+        if len(raw) > LARGE_BODY_BYTES:
+            return await asyncio.to_thread(_understand, raw)
+        return _understand(raw)
+    except JsonMalformed as error:
+        at = "" if error.position is None else f" (byte {error.position})"
+        raise Problem(ProblemName.BODY_MALFORMED, f"{error.reason}{at}") from None
+
+
 async def read_body(request: Request, *, bytes_max: int) -> bytes:
-    """The whole body. Raises Problem (body-too-large) as soon as it is known to be too large."""
+    """The whole body. Raises Problem: body-too-large as soon as that is known, request-timeout."""
     too_large = Problem(
         ProblemName.BODY_TOO_LARGE, f"The body may have {bytes_max} bytes at the most."
     )
@@ -169,12 +236,19 @@ async def read_body(request: Request, *, bytes_max: int) -> bytes:
         raise too_large
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > bytes_max:
-                raise too_large
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > bytes_max:
+                    raise too_large
     except ClientDisconnect:
         raise Problem(ProblemName.BODY_MALFORMED, "The body was cut off.") from None
+    except TimeoutError:
+        raise Problem(
+            ProblemName.REQUEST_TIMEOUT,
+            f"The body did not arrive within {BODY_SECONDS:.0f} seconds.",
+            headers={"connection": "close"},
+        ) from None
     return bytes(body)
 
 
@@ -210,10 +284,10 @@ def _check_media_type(request: Request) -> None:
         )
 
 
-def _what_does_not_fit(operation: Operation, body: JsonValue) -> list[dict[str, str]] | None:
-    """What is wrong with the request, by JSON pointer and without values; None if it fits."""
+def fit(model: type[Model], body: JsonValue) -> Model | list[dict[str, str]]:
+    """The body as `model`; or what is wrong with it, by JSON pointer and without values."""
     try:
-        operation.request.model_validate(body)
+        return model.model_validate(body)
     except ValidationError as error:
         return [
             {
@@ -222,11 +296,25 @@ def _what_does_not_fit(operation: Operation, body: JsonValue) -> list[dict[str, 
             }
             for found in error.errors(include_input=False, include_url=False)[:20]
         ]
-    return None
+
+
+def does_not_fit(what: str, errors: list[dict[str, str]]) -> Problem:
+    """The problem (validation-failed) that says so."""
+    return Problem(
+        ProblemName.VALIDATION_FAILED,
+        f"The request does not fit {what}: {len(errors)} error(s).",
+        members={"errors": errors},
+    )
 
 
 def _escaped(part: int | str) -> str:
     return str(part).replace("~", "~0").replace("/", "~1")[:100]
+
+
+def _fate(first: Claim) -> measures.Fate:
+    if first.fresh:
+        return measures.Fate.FRESH
+    return measures.Fate.ATTACHED if first.receipt is None else measures.Fate.REPLAYED
 
 
 def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:

@@ -41,6 +41,18 @@ class LinksResource(BaseModel):
     temporal_ui: str | None
 
 
+class DecisionResource(BaseModel):
+    """What a person decided."""
+
+    step: str | None
+    purpose: str
+    verdict: str
+    provider_reference: str | None
+    evidence: str
+    decided_by: str
+    decided_at: str
+
+
 class OperationResource(BaseModel):
     """An operation as it stands."""
 
@@ -50,12 +62,20 @@ class OperationResource(BaseModel):
     outcome: str | None
     steps: list[StepResource]
     result: ResultResource | None
+    decisions: list[DecisionResource]
     safe_new_key: bool
     workflow_id: str | None
     created_at: str
     updated_at: str
     expires_at: str | None
     links: LinksResource
+
+
+class OperationList(BaseModel):
+    """A page of operations, newest first."""
+
+    operations: list[OperationResource]
+    next_cursor: str | None
 
 
 class ProblemDocument(BaseModel):

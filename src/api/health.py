@@ -3,8 +3,10 @@
 import html
 
 from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from api import measures
 from api.problems import CATALOGUE, ProblemName, not_found
 from api.service import service_of
 from ledger import migrate
@@ -13,12 +15,14 @@ from ledger.database import StorageUnavailable
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", summary="Alive")
 async def healthz() -> dict[str, str]:
     """The process answers."""
     return {"status": "alive"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", summary="Able to serve", responses={503: {"description": "Not able to."}})
 async def readyz(request: Request) -> JSONResponse:
     """Postgres is reachable and its schema current. Temporal is reported, and may be away."""
@@ -36,6 +40,21 @@ async def readyz(request: Request) -> JSONResponse:
     )
 
 
+@router.get(
+    "/metrics",
+    summary="For Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Counters and durations of this process."""
+    service = service_of(request)
+    measures.WAITING.set(service.waiters.count())
+    measures.STREAMS.set(service.streams.count())
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.head("/problems/{name}", include_in_schema=False)
 @router.get("/problems/{name}", response_class=HTMLResponse, summary="What a problem means")
 async def problem_page(name: str) -> Response:
     """The page at a problem's `type`."""

@@ -25,7 +25,7 @@ class EncodedPaths:
         raw: bytes = scope.get("raw_path") or b""
         if scope["type"] == "http" and raw.startswith(OPERATIONS_PREFIX):
             path = raw.partition(b"?")[0].decode("latin-1")
-            scope = {**scope, "path": path}
+            scope["path"] = path
         await self._app(scope, receive, send)
 
 

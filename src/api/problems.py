@@ -31,6 +31,7 @@ class ProblemName(StrEnum):
     VERDICT_REFUSED = "verdict-refused"
     PRECONDITION_FAILED = "precondition-failed"
     PRECONDITION_REQUIRED = "precondition-required"
+    REQUEST_TIMEOUT = "request-timeout"
     BODY_TOO_LARGE = "body-too-large"
     MEDIA_TYPE_UNSUPPORTED = "media-type-unsupported"
     COMPENSATED = "compensated"
@@ -40,6 +41,7 @@ class ProblemName(StrEnum):
     HEADERS_TOO_LARGE = "headers-too-large"
     STORAGE_UNAVAILABLE = "storage-unavailable"
     EXECUTOR_UNAVAILABLE = "executor-unavailable"
+    INTERNAL_ERROR = "internal-error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,12 @@ CATALOGUE: Mapping[ProblemName, Explanation] = {
         "Nothing was changed.",
         "Read the resource and send its ETag in `If-Match`.",
     ),
+    ProblemName.REQUEST_TIMEOUT: Explanation(
+        408,
+        "The request did not arrive in time",
+        _NOTHING,
+        "Send it again with the same key, over a better connection.",
+    ),
     ProblemName.BODY_TOO_LARGE: Explanation(
         413,
         "The body is too large",
@@ -210,9 +218,15 @@ CATALOGUE: Mapping[ProblemName, Explanation] = {
     ),
     ProblemName.EXECUTOR_UNAVAILABLE: Explanation(
         503,
-        "Temporal cannot be reached",
-        "Nothing was changed.",
-        "Retry after `Retry-After`. Submitting operations still works.",
+        "Temporal cannot be reached, or no worker answers",
+        "Whether this request was taken is not known. Submitting operations still works.",
+        "Read the resource again, then retry after `Retry-After` on the version that you read.",
+    ),
+    ProblemName.INTERNAL_ERROR: Explanation(
+        500,
+        "Something went wrong that we did not foresee",
+        "Whether anything was done is not known. If a key was claimed, the work goes on.",
+        "Retry with the same key: that is safe. Tell us the `request_id` if it stays so.",
     ),
 }
 
@@ -261,4 +275,24 @@ def storage_unavailable() -> Problem:
         ProblemName.STORAGE_UNAVAILABLE,
         "Postgres cannot answer now. Retry the same request with the same key.",
         headers={"retry-after": "2"},
+    )
+
+
+def in_progress(path: str) -> Problem:
+    """A request with the same key is under way in another transaction."""
+    return Problem(
+        ProblemName.IN_PROGRESS,
+        "Another request with this key is being processed. Retry with the same key.",
+        members={"operation": path},
+        headers={"retry-after": "1"},
+    )
+
+
+def crowded() -> Problem:
+    """Others held the rows that the operation needs for longer than we wait."""
+    return Problem(
+        ProblemName.STORAGE_UNAVAILABLE,
+        "Others are using the same rows. Nothing was done. Retry the same request with the same "
+        "key.",
+        headers={"retry-after": "1"},
     )

@@ -6,7 +6,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from api import boundary, resources
+from api import boundary, conditions, resources
+from api.authentication import Caller
 from api.documentation import OperationResource, problem_answers
 from api.keys_in_paths import key_from_path
 from api.problems import Problem, ProblemName, not_found
@@ -16,6 +17,7 @@ from operations.preferences import Preferences
 from operations.states import ClaimState
 
 WAIT_SECONDS_MAX = 60
+_PATH = "/v1/operations/{operation}/{key}"
 
 router = APIRouter(tags=["reading"])
 _CAN_FAIL = problem_answers(
@@ -28,54 +30,70 @@ _CAN_FAIL = problem_answers(
 Wait = Annotated[int, Query(ge=0, le=WAIT_SECONDS_MAX, description="Hold until it changes.")]
 
 
+@router.head(_PATH, include_in_schema=False)
 @router.get(
-    "/v1/operations/{operation}/{key}",
+    _PATH,
     summary="An operation as it stands",
     response_model=OperationResource,
-    responses=_CAN_FAIL,
+    responses=_CAN_FAIL | {304: {"description": "It is still what `If-None-Match` names."}},
 )
 async def read_operation(request: Request, wait: Wait = 0) -> Response:
     """The operation resource, with a strong ETag."""
     service = service_of(request)
     claim = await find_claim(request, service=service)
-    known = request.headers.get("if-none-match")
-    if wait and claim.state.is_open and known in {None, resources.etag(claim)}:
+    if wait and claim.state.is_open and _has_seen(request, claim):
         revision = claim.revision
         with service.waiters.watch(claim) as watch:
             claim = await watch.until(lambda now: now.revision != revision, seconds=wait)
-    tag = resources.etag(claim)
-    if known is not None and tag in {part.strip() for part in known.split(",")}:
-        return Response(status_code=304, headers={"etag": tag})
-    effects = await service.ledger.reading.effects(claim.id)
-    body = resources.resource(claim, effects, service=service)
+    if conditions.has_already(request, resources.etag(claim)):
+        return Response(status_code=304, headers=_headers(claim))
+    account = await service.ledger.reading.account(claim)
+    body = resources.resource(account, service=service)
     return Response(
         json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),
         media_type="application/json",
-        headers={**resources.answer_headers(claim), "etag": tag},
+        headers=_headers(account.claim),
     )
 
 
+@router.head(f"{_PATH}/receipt", include_in_schema=False)
 @router.get(
-    "/v1/operations/{operation}/{key}/receipt",
+    f"{_PATH}/receipt",
     summary="The original answer itself",
-    responses=_CAN_FAIL | problem_answers(ProblemName.KEY_EXPIRED),
+    response_class=Response,
+    responses=_CAN_FAIL
+    | problem_answers(ProblemName.KEY_EXPIRED)
+    | {
+        200: {"description": "The receipt, with its own status (2xx or 4xx), headers and bytes."},
+        202: {"model": OperationResource, "description": "There is no receipt yet."},
+    },
 )
 async def read_receipt(request: Request) -> Response:
     """The receipt: status, headers and bytes; or 202 while there is none."""
     service = service_of(request)
     claim = await find_claim(request, service=service)
     if claim.state is ClaimState.EXPIRED:
-        raise Problem(ProblemName.KEY_EXPIRED, "The answer is no longer kept.")
+        raise Problem(
+            ProblemName.KEY_EXPIRED,
+            "The answer is no longer kept.",
+            headers=resources.answer_headers(claim),
+        )
     if claim.receipt is not None:
         return boundary.receipt_response(claim, replayed=True, prefer=Preferences())
-    headers = resources.answer_headers(claim)
-    headers["retry-after"] = str(resources.retry_after_seconds(claim))
-    return Response(status_code=202, headers=headers)
+    account = await service.ledger.reading.account(claim)
+    if account.claim.receipt is not None:
+        return boundary.receipt_response(account.claim, replayed=True, prefer=Preferences())
+    return boundary.accepted_response(account, service=service)
 
 
 async def find_claim(request: Request, *, service: Service) -> Claim:
     """The claim that a path names, if it is the caller's tenant's. Raises Problem (not-found)."""
     caller = await service.keys.identify(request)
+    return await named_claim(request, caller, service=service)
+
+
+async def named_claim(request: Request, caller: Caller, *, service: Service) -> Claim:
+    """The claim that a path names, of the caller's tenant. Raises Problem (not-found)."""
     key = key_from_path(request)
     operation = request.path_params["operation"]
     if operation not in service.operations:
@@ -84,3 +102,14 @@ async def find_claim(request: Request, *, service: Service) -> Claim:
     if claim is None:
         raise not_found()
     return claim
+
+
+def _has_seen(request: Request, claim: Claim) -> bool:
+    """Whether the client knows `claim` as it is, or does not say what it knows."""
+    return conditions.asks_for_any_change(request) or conditions.has_already(
+        request, resources.etag(claim)
+    )
+
+
+def _headers(claim: Claim) -> dict[str, str]:
+    return {**resources.answer_headers(claim), "etag": resources.etag(claim)}

@@ -1,12 +1,15 @@
 """The operation as a resource: what its state, its steps and its links look like in JSON."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from api.service import Service
 from ledger.claims import Claim
+from ledger.reading import Account
+from ledger.verdicts import Recorded
 from operations.contracts import EffectRecord
 from operations.declaration import Operation, SagaOperation, Step
 from operations.keys import Purpose, format_key_header, workflow_id
@@ -33,10 +36,9 @@ def retry_after_seconds(claim: Claim) -> int:
     return _RETRY_AFTER_SECONDS.get(claim.state, 0)
 
 
-def resource(
-    claim: Claim, effects: tuple[EffectRecord, ...], *, service: Service
-) -> dict[str, Any]:
+def resource(account: Account, *, service: Service) -> dict[str, Any]:
     """The operation resource of the contract."""
+    claim, effects = account.claim, account.effects
     operation = service.operations[claim.operation]
     path = operation_path(operation=claim.operation, key=claim.key)
     run = workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key)
@@ -48,6 +50,7 @@ def resource(
         "outcome": None if claim.outcome is None else claim.outcome.value,
         "steps": steps(claim, effects, operation=operation),
         "result": result(claim),
+        "decisions": [_decision(found) for found in account.decisions],
         "safe_new_key": safe_new_key(claim, effects),
         "workflow_id": run if is_saga else None,
         "created_at": instant(claim.created_at),
@@ -114,8 +117,8 @@ def instant(moment: datetime) -> str:
 def _step(
     step: Step, effects: tuple[EffectRecord, ...], *, guarantee: str | None
 ) -> dict[str, Any]:
-    action = _latest(effects, step.name, Purpose.ACTION)
-    undo = _latest(effects, step.name, Purpose.UNDO)
+    action = latest(effects, step.name, Purpose.ACTION)
+    undo = latest(effects, step.name, Purpose.UNDO)
     return {
         "name": step.name,
         "provider": step.provider,
@@ -128,9 +131,22 @@ def _step(
     }
 
 
-def _latest(effects: tuple[EffectRecord, ...], step: str, purpose: Purpose) -> EffectRecord | None:
+def latest(effects: Sequence[EffectRecord], step: str, purpose: Purpose) -> EffectRecord | None:
+    """The step's latest effect of this kind, if there is one."""
     found = [effect for effect in effects if effect.step == step and effect.purpose is purpose]
     return max(found, key=lambda effect: effect.ordinal) if found else None
+
+
+def _decision(recorded: Recorded) -> dict[str, Any]:
+    return {
+        "step": recorded.step,
+        "purpose": recorded.purpose.value,
+        "verdict": recorded.verdict,
+        "provider_reference": recorded.provider_reference,
+        "evidence": recorded.evidence,
+        "decided_by": recorded.decided_by,
+        "decided_at": instant(recorded.decided_at),
+    }
 
 
 def _guarantees(claim: Claim) -> dict[str, str]:

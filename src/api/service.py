@@ -8,6 +8,7 @@ from typing import Protocol
 from starlette.requests import Request
 
 from api.authentication import KeyRing
+from api.limits import FirstRequests, Streams
 from api.waiting import Waiters
 from ledger.claims import Claim
 from ledger.ledger import Ledger
@@ -54,9 +55,6 @@ class ApiSettings:
     cors_origins: tuple[str, ...] = ()
     temporal_ui_url: str | None = None
     temporal_namespace: str = "default"
-    first_requests_per_second: float = 0.0
-    """New operations per tenant and process; 0 is no limit."""
-    first_requests_burst: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +70,10 @@ class Service:
     """By operation: what its providers promise now, as JSON, to be pinned on new claims."""
     now: Callable[[], datetime]
     settings: ApiSettings = field(default_factory=ApiSettings)
+    first_requests: FirstRequests = field(
+        default_factory=lambda: FirstRequests(per_second=0.0, burst=1)
+    )
+    streams: Streams = field(default_factory=Streams)
 
 
 def service_of(request: Request) -> Service:

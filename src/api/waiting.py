@@ -70,6 +70,15 @@ class Waiters:
             self._stale.update(heard)
             self._wake.set()
 
+    @property
+    def draining(self) -> bool:
+        """Whether everybody is being let go."""
+        return self._draining.is_set()
+
+    def count(self) -> int:
+        """How many requests and streams wait or watch."""
+        return sum(watch.waiters for watch in self._watches.values())
+
     def drain(self) -> None:
         """Let everybody go, now and from now on: the process is about to stop."""
         self._draining.set()

@@ -10,8 +10,9 @@ from fastapi import FastAPI
 from api.app import create_app
 from api.service import Service
 from api.waiting import Waiters
-from operations.registry import OPERATIONS
 from runtime import temporal, wiring
+from runtime.http_protocol import BoundedHttp
+from runtime.offering import offering_of
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
 from runtime.worker import running_worker
@@ -20,7 +21,6 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than a load balancer's usual 60 s, so that it is never us who closes under a request."""
 
 DRAIN_SECONDS = 10
-HEADER_BYTES_MAX = 32 * 1024
 BACKLOG_CONNECTIONS = 2048
 
 
@@ -69,26 +69,34 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
 
     return create_app(
         opened,
-        operations=tuple(OPERATIONS.values()),
+        operations=tuple(offering_of(settings.extra_operations).operations.values()),
         settings=wiring.api_settings(settings),
+    )
+
+
+def server_config(
+    app: FastAPI, *, host: str, port: int, drain_seconds: int = DRAIN_SECONDS
+) -> uvicorn.Config:
+    """How the application is served: HTTP with bounds, and a drain that ends."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http=BoundedHttp,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=drain_seconds,
+        backlog=BACKLOG_CONNECTIONS,
     )
 
 
 def run_api(settings: Settings, *, with_worker: bool) -> None:
     """The whole API process, until SIGTERM or SIGINT."""
     waiting: list[Waiters] = []
-    config = uvicorn.Config(
-        make_app(settings, with_worker=with_worker, waiting=waiting),
-        host=settings.api_host,
-        port=settings.api_port,
-        loop="uvloop",
-        http="httptools",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
-        backlog=BACKLOG_CONNECTIONS,
-    )
+    app = make_app(settings, with_worker=with_worker, waiting=waiting)
+    config = server_config(app, host=settings.api_host, port=settings.api_port)
     Server(config, waiting).run()

@@ -41,6 +41,9 @@ class Settings(BaseSettings):
     api_new_operations_burst: Annotated[int, Field(ge=1, le=100_000)] = 100
     """How many of them may come at once."""
 
+    extra_operations: Annotated[tuple[str, ...], NoDecode] = ()
+    """Modules with a team's own operations, separated by commas; see `runtime.offering`."""
+
     worker_health_port: Annotated[int, Field(ge=0, le=65535)] = 8001
     worker_concurrent_steps: Annotated[int, Field(ge=1, le=2000)] = 200
     worker_drain_seconds: Annotated[float, Field(ge=0, le=600)] = 20.0
@@ -96,12 +99,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_origins(cls, values: dict[str, object]) -> dict[str, object]:
-        origins = values.get("api_cors_origins")
-        if isinstance(origins, str):
-            found = tuple(origin.strip() for origin in origins.split(",") if origin.strip())
-            return {**values, "api_cors_origins": found}
-        return values
+    def _split_lists(cls, values: dict[str, object]) -> dict[str, object]:
+        split = dict(values)
+        for name in ("api_cors_origins", "extra_operations"):
+            given = values.get(name)
+            if isinstance(given, str):
+                split[name] = tuple(part.strip() for part in given.split(",") if part.strip())
+        return split
 
     @model_validator(mode="after")
     def _check(self) -> Self:

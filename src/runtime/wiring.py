@@ -17,8 +17,8 @@ from ledger.announcements import Listener
 from ledger.database import Database
 from ledger.ledger import Ledger
 from operations.declaration import Operation, SagaOperation
-from operations.registry import OPERATIONS
 from providers.contract import Provider
+from runtime.offering import offering_of
 from runtime.outside import provider_clients
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
@@ -54,7 +54,7 @@ async def open_providers(settings: Settings) -> AsyncGenerator[Mapping[str, Prov
     """A client for every provider, closed at the end."""
     providers = provider_clients(settings)
     try:
-        check_providers(OPERATIONS.values(), providers)
+        check_providers(offering_of(settings.extra_operations).operations.values(), providers)
         yield providers
     finally:
         for provider in providers.values():
@@ -95,13 +95,14 @@ async def open_service(
         await resources.enter_async_context(
             background(keys.keep_fresh, waiters.serve, listener.run)
         )
+        operations = offering_of(settings.extra_operations).operations
         yield Service(
             ledger=ledger,
             keys=keys,
             waiters=waiters,
             executor=executor,
-            operations=OPERATIONS,
-            profiles={name: profiles_of(op, providers) for name, op in OPERATIONS.items()},
+            operations=operations,
+            profiles={name: profiles_of(op, providers) for name, op in operations.items()},
             now=now,
             settings=api_settings(settings),
             first_requests=FirstRequests(

@@ -16,7 +16,7 @@ from ledger.access import Role
 from ledger.ledger import Ledger
 from operations.keys import workflow_id
 from runtime import temporal, wiring
-from runtime.api_process import make_app
+from runtime.api_process import make_app, server_config
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
 from runtime.worker import running_worker
@@ -120,17 +120,7 @@ async def serving(settings: Settings) -> AsyncGenerator[str]:
     """The API alone, behind a free port; yields its address."""
     waiting: list[Waiters] = []
     app = make_app(settings, with_worker=False, waiting=waiting)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host="127.0.0.1",
-            port=0,
-            log_config=None,
-            access_log=False,
-            http="httptools",
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = uvicorn.Server(server_config(app, host="127.0.0.1", port=0, drain_seconds=5))
     task = asyncio.create_task(server._serve())
     while not server.started:
         if task.done():
