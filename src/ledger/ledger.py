@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from ledger.access import Access
+from ledger.accounts import Accounts
 from ledger.announcements import Announcer
 from ledger.claims import Claims
 from ledger.database import Database
+from ledger.local import LocalOperations
 from ledger.progress import Progresses
 from ledger.reading import Readings
 from ledger.relay import Relays
@@ -24,6 +26,8 @@ class Ledger:
     relay: Relays
     reading: Readings
     verdicts: Verdicts
+    local: LocalOperations
+    accounts: Accounts
     access: Access
     announcer: Announcer
 
@@ -38,6 +42,8 @@ class Ledger:
             relay=Relays(database),
             reading=Readings(database),
             verdicts=Verdicts(database),
+            local=LocalOperations(database),
+            accounts=Accounts(database),
             access=Access(database),
             announcer=Announcer(database),
         )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from operations.accounts_transfer import ACCOUNTS_TRANSFER
 from operations.declaration import Operation, by_name
 from operations.orders_place import ORDERS_PLACE
 from operations.payments_charge import PAYMENTS_CHARGE
@@ -10,5 +11,7 @@ from operations.payments_charge_legacy import PAYMENTS_CHARGE_LEGACY
 from operations.payments_refund import PAYMENTS_REFUND
 
 OPERATIONS: Mapping[str, Operation] = MappingProxyType(
-    by_name(ORDERS_PLACE, PAYMENTS_CHARGE, PAYMENTS_CHARGE_LEGACY, PAYMENTS_REFUND)
+    by_name(
+        ORDERS_PLACE, PAYMENTS_CHARGE, PAYMENTS_CHARGE_LEGACY, PAYMENTS_REFUND, ACCOUNTS_TRANSFER
+    )
 )
