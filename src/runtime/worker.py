@@ -27,10 +27,10 @@ from activities.steps import StepActivities
 from ledger.ledger import Ledger
 from providers.contract import Provider
 from runtime import temporal, wiring
+from runtime.offering import offering_of
 from runtime.relay import Relay
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
-from workflows.registry import OPERATION_WORKFLOWS
 
 STICKY_SECONDS = 3.0
 """How long a run waits for the worker that has it in memory before any other may take it."""
@@ -45,7 +45,7 @@ def make_worker(
     ledger: Ledger,
     providers: Mapping[str, Provider],
     announce: Callable[[int], None],
-    workflows: Sequence[type] = OPERATION_WORKFLOWS,
+    workflows: Sequence[type] | None = None,
     runner: WorkflowRunner | None = None,
 ) -> Worker:
     """The Temporal worker. Not sandboxed: the sandbox imports every module anew for each run, and
@@ -55,7 +55,7 @@ def make_worker(
     return Worker(
         client,
         task_queue=settings.temporal_task_queue,
-        workflows=workflows,
+        workflows=workflows or offering_of(settings.extra_operations).workflows,
         activities=[steps.perform, steps.look_up, books.record, books.recall, books.complete],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.worker_concurrent_steps,
