@@ -1,9 +1,20 @@
 """What people decided about operations: who, when, and on what evidence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import DateTime, Text, bindparam, exists, literal, select
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    DateTime,
+    Text,
+    any_,
+    bindparam,
+    exists,
+    literal,
+    select,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -38,9 +49,9 @@ _same = [decisions.c[name] == value for name, value in _row.items() if name != "
 _WRITE = Statement(
     insert(decisions).from_select(list(_row), select(*_row.values()).where(~exists().where(*_same)))
 )
-_OF_CLAIM = Statement(
+_OF_CLAIMS = Statement(
     select(*decisions.c)
-    .where(decisions.c.claim_id == bindparam("claim_id"))
+    .where(decisions.c.claim_id == any_(bindparam("ids", type_=ARRAY(BigInteger))))
     .order_by(decisions.c.id)
 )
 _HOLDER = Statement(
@@ -76,23 +87,6 @@ class Verdicts:
 
     database: Database
 
-    async def of(self, claim_id: int) -> tuple[Recorded, ...]:
-        """Everything decided about an operation, oldest first."""
-        async with self.database.connection() as connection:
-            rows = await connection.fetch(*_OF_CLAIM(claim_id=claim_id))
-        return tuple(
-            Recorded(
-                step=row["step"] or None,
-                purpose=Purpose(row["purpose"]),
-                verdict=row["verdict"],
-                provider_reference=row["provider_reference"],
-                evidence=row["evidence"],
-                decided_by=row["decided_by"],
-                decided_at=row["decided_at"],
-            )
-            for row in rows
-        )
-
     async def is_taken(
         self, provider_reference: str, *, provider: str, account: str, action: str, key: str
     ) -> bool:
@@ -109,6 +103,26 @@ class Verdicts:
                 )
             )
         return row is not None
+
+
+async def decisions_of(
+    connection: Connection, claim_ids: Sequence[int]
+) -> dict[int, tuple[Recorded, ...]]:
+    """Everything decided about some operations, by claim, oldest first; on the caller's
+    connection."""
+    found: dict[int, tuple[Recorded, ...]] = {}
+    for row in await connection.fetch(*_OF_CLAIMS(ids=list(claim_ids))):
+        recorded = Recorded(
+            step=row["step"] or None,
+            purpose=Purpose(row["purpose"]),
+            verdict=row["verdict"],
+            provider_reference=row["provider_reference"],
+            evidence=row["evidence"],
+            decided_by=row["decided_by"],
+            decided_at=row["decided_at"],
+        )
+        found[row["claim_id"]] = (*found.get(row["claim_id"], ()), recorded)
+    return found
 
 
 async def write_verdict(
