@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from ledger.migrate import migrate
 from runtime.embedded.postgres import FAST_SETTINGS, EmbeddedPostgres
 from runtime.embedded.temporal import EmbeddedTemporal
 from runtime.settings import Settings
+from support.databases import cloned_database, execute, named
 from support.directories import open_directory
 from support.service import RunningService, running_service
 from support.world import World
@@ -63,18 +63,16 @@ def temporal_address(parts: Parts) -> str:
 @pytest.fixture(scope="session")
 async def template(postgres: EmbeddedPostgres) -> str:
     """A migrated database to clone, by its name."""
-    await _execute(postgres.url, f"CREATE DATABASE {TEMPLATE}")
-    await migrate(_named(postgres.url, TEMPLATE))
+    await execute(postgres.url, f"CREATE DATABASE {TEMPLATE}")
+    await migrate(named(postgres.url, TEMPLATE))
     return TEMPLATE
 
 
 @pytest.fixture
 async def database_url(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[str]:
     """A migrated database of the test's own."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    await _execute(postgres.url, f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield _named(postgres.url, name)
-    await _execute(postgres.url, f"DROP DATABASE {name} WITH (FORCE)")
+    async with cloned_database(postgres.url, template=template) as url:
+        yield url
 
 
 @pytest.fixture
@@ -121,23 +119,3 @@ def data_dir() -> Iterator[Path]:
     """A directory that Postgres can reach, for tests that start parts of their own."""
     with open_directory() as directory:
         yield directory
-
-
-def _named(url: str, database: str) -> str:
-    return f"{url.rpartition('/')[0]}/{database}"
-
-
-async def _execute(url: str, statement: str) -> None:
-    """Run one statement outside a transaction; a template in use is waited for."""
-    connection = await asyncpg.connect(_named(url, "postgres"))
-    try:
-        for attempt in range(50):
-            try:
-                await connection.execute(statement)
-            except asyncpg.ObjectInUseError:
-                await asyncio.sleep(0.02 * (attempt + 1))
-            else:
-                return
-        raise TimeoutError(statement)
-    finally:
-        await connection.close()

@@ -1,0 +1,121 @@
+"""Sagas for tests: one step at the provider under test, then a parcel that may be undeliverable.
+
+Between the two, a run can be held at a gate, so that a fault meets its undo and nothing before it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from temporalio import workflow
+
+from operations.declaration import Answer, Request, SagaOperation, Step, Undo
+from operations.guarantees import OnUnknown
+from workflows.operation_run import OperationRun
+from workflows.runs import runs
+
+DELIVERABLE = "1 Quay St"
+UNDELIVERABLE = "UNDELIVERABLE"
+
+MONEY: Mapping[str, Any] = {"amount_minor": 2400, "currency": "EUR", "card": "tok_visa"}
+REFUND = Undo("refund", target="charge_id", carries=("amount_minor", "currency"))
+
+
+class SteppingRequest(Request):
+    """Where the parcel goes, and whether the run waits between its two steps."""
+
+    address: str = DELIVERABLE
+    gated: bool = False
+
+
+class Stepped(Answer):
+    """The provider's reference of the first step."""
+
+    first: str
+
+
+SHIP = Step("ship", "carrier", "book", undo=Undo("cancel", target="shipment_id"), pivot=True)
+
+
+def _operation(first: Step) -> SagaOperation:
+    return SagaOperation(
+        name=f"stepping.{first.provider}",
+        title=f"One step at {first.provider}, then a parcel",
+        request=SteppingRequest,
+        answer=Stepped,
+        example={},
+        steps=(first, SHIP),
+    )
+
+
+PAY = Step("first", "payments", "charge", undo=REFUND)
+SELL = Step("first", "acquirer", "charge", undo=REFUND)
+RESERVE = Step("first", "warehouse", "reserve", undo=Undo("release", target="reservation_id"))
+WRITE = Step("first", "mail", "send", on_unknown=OnUnknown.ACCEPT_DUPLICATES, required=False)
+
+OVER_PAYMENTS = _operation(PAY)
+OVER_ACQUIRER = _operation(SELL)
+OVER_WAREHOUSE = _operation(RESERVE)
+OVER_MAIL = _operation(WRITE)
+
+
+class Stepping(OperationRun[SteppingRequest]):
+    """The first step, the gate, the parcel."""
+
+    first: ClassVar[Step]
+    sends: ClassVar[Mapping[str, Any]]
+    arrived = False
+    opened = False
+
+    async def perform(self, request: SteppingRequest) -> Stepped:
+        """Perform both steps."""
+        reference = await self.saga.perform(self.first, **self.sends)
+        self.arrived = True
+        if request.gated:
+            await workflow.wait_condition(lambda: self.opened)
+        await self.saga.perform(SHIP, order_id="ord_1", address=request.address)
+        return Stepped(first=reference)
+
+    @workflow.update(name="arrive")
+    async def arrive(self) -> None:
+        """Return when the first step is done."""
+        await workflow.wait_condition(lambda: self.arrived)
+
+    @workflow.update(name="open")
+    def open(self) -> None:
+        """Let the run go on."""
+        self.opened = True
+
+
+@runs(OVER_PAYMENTS)
+class SteppingOverPayments(Stepping):
+    """At the card processor: keyed."""
+
+    first = PAY
+    sends = MONEY
+
+
+@runs(OVER_ACQUIRER)
+class SteppingOverAcquirer(Stepping):
+    """At the legacy acquirer: readable, or blind."""
+
+    first = SELL
+    sends = MONEY
+
+
+@runs(OVER_WAREHOUSE)
+class SteppingOverWarehouse(Stepping):
+    """At the warehouse: readable."""
+
+    first = RESERVE
+    sends: ClassVar = {"sku": "MUG-1", "quantity": 2}
+
+
+@runs(OVER_MAIL)
+class SteppingOverMail(Stepping):
+    """By mail: blind, and duplicates are accepted."""
+
+    first = WRITE
+    sends: ClassVar = {"to": "a@example.org", "subject": "Your order", "text": "On its way."}
+
+
+STEPPING = (SteppingOverPayments, SteppingOverAcquirer, SteppingOverWarehouse, SteppingOverMail)
