@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 from asyncpg.exceptions import (
-    AdminShutdownError,
-    CannotConnectNowError,
-    CrashShutdownError,
     IdleInTransactionSessionTimeoutError,
+    InsufficientPrivilegeError,
+    InsufficientResourcesError,
     InterfaceError,
+    InternalClientError,
     InvalidAuthorizationSpecificationError,
     InvalidCatalogNameError,
+    OperatorInterventionError,
     PostgresConnectionError,
-    QueryCanceledError,
+    PostgresSystemError,
     ReadOnlySQLTransactionError,
-    TooManyConnectionsError,
+    TransactionRollbackError,
+    UndefinedColumnError,
+    UndefinedTableError,
 )
 from asyncpg.pool import PoolConnectionProxy
 
@@ -30,21 +33,25 @@ else:
     Pool = asyncpg.Pool
 
 UNREACHABLE = (
-    AdminShutdownError,
-    CannotConnectNowError,
-    CrashShutdownError,
     IdleInTransactionSessionTimeoutError,
+    InsufficientPrivilegeError,
+    InsufficientResourcesError,
     InterfaceError,
+    InternalClientError,
     InvalidAuthorizationSpecificationError,
     InvalidCatalogNameError,
+    OperatorInterventionError,
     PostgresConnectionError,
-    QueryCanceledError,
+    PostgresSystemError,
     ReadOnlySQLTransactionError,
-    TooManyConnectionsError,
+    TransactionRollbackError,
+    UndefinedColumnError,
+    UndefinedTableError,
     TimeoutError,
     OSError,
 )
-"""What asyncpg raises when the database is gone, going, coming, full, or not ours to write."""
+"""What asyncpg raises when the database is gone, going, coming, full, not ours to write, not
+migrated yet, or asks for the same transaction once more."""
 
 
 class StorageUnavailable(Exception):

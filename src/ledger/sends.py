@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from asyncpg import Record
-from sqlalchemy import bindparam, case, literal, select, update
+from sqlalchemy import ARRAY, Text, any_, bindparam, case, literal, select, update
 
 from ledger import effect_rows
 from ledger.database import Connection, Database
@@ -15,6 +15,17 @@ from operations.guarantees import Guarantee
 from operations.states import OPEN_STATES, EffectState
 
 _CLAIM_STATE = Statement(select(claims.c.state).where(claims.c.id == bindparam("claim_id")))
+# A send changes what the operation looks like, so it counts: the ETag would lie otherwise. The row
+# lock also keeps the operation from ending between this look and the commit.
+_COUNT_CHANGE = Statement(
+    update(claims)
+    .where(
+        claims.c.id == bindparam("claim_id"),
+        claims.c.state == any_(literal(sorted(OPEN_STATES), ARRAY(Text))),
+    )
+    .values(revision=claims.c.revision + 1, updated_at=bindparam("now"))
+    .returning(claims.c.state)
+)
 _SEND_AGAIN = Statement(
     update(effects)
     .where(effect_rows.same_effect)
@@ -103,7 +114,8 @@ class Sends:
         self, call: StepCall, permit: Permit, *, reason: str, now: datetime
     ) -> None:
         """Take back the SENT mark of a request that left no effect, in its own transaction."""
-        async with self._database.connection() as connection:
+        async with self._database.transaction() as connection:
+            await connection.execute(*_COUNT_CHANGE(claim_id=call.claim_id, now=now))
             await connection.execute(
                 *_NOT_APPLIED(
                     **effect_rows.identity(call.claim_id, call.effect),
@@ -116,8 +128,7 @@ class Sends:
     async def _begin(
         self, connection: Connection, call: StepCall, *, body: str, now: datetime
     ) -> Permit | StepAnswer:
-        state = await connection.fetchval(*_CLAIM_STATE(claim_id=call.claim_id))
-        if state not in OPEN_STATES:
+        if await connection.fetchval(*_COUNT_CHANGE(claim_id=call.claim_id, now=now)) is None:
             return _fenced(now)
         await effect_rows.upsert(connection, call.claim_id, call.tenant, call.also, now=now)
         planned = _first_row(call.effect, body=body, suspect=call.suspect, now=now)
