@@ -17,7 +17,7 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from api.service import ExecutorUnavailable, UpdateRefused
@@ -73,10 +73,16 @@ class TemporalExecutor:
     async def has_run(self, claim: Claim) -> bool:
         """Start a run unless there is or was one. False when one was, and has closed.
 
+        Only who has just made the claim knows that no run was before: Temporal forgets closed runs
+        when their retention ends, or all of them when it is restored. Any other begins with what
+        the ledger remembers.
+
         Raises ExecutorUnavailable.
         """
         try:
-            await self._start(claim, WorkflowIDReusePolicy.REJECT_DUPLICATE, recovered=False)
+            await self._start(
+                claim, WorkflowIDReusePolicy.REJECT_DUPLICATE, recovered=not claim.fresh
+            )
         except WorkflowAlreadyStartedError:
             return False
         return True
@@ -128,7 +134,8 @@ class TemporalExecutor:
                 name, argument, rpc_timeout=UPDATE_TIMEOUT
             )
         except WorkflowUpdateFailedError as error:
-            raise UpdateRefused(str(error.cause)) from error
+            why = error.cause.message if isinstance(error.cause, FailureError) else error.cause
+            raise UpdateRefused(str(why)) from error
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             raise ExecutorUnavailable("No worker took the update in time") from error
         except RPCError as error:

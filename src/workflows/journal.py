@@ -14,6 +14,9 @@ from operations.states import EffectState, Verdict
 
 Identity = tuple[str, Purpose, int]
 
+REPEATABLE = frozenset({Guarantee.KEYED, Guarantee.NATURAL})
+"""What may be sent without a row: the provider makes a repeat harmless."""
+
 
 class Journal:
     """The effects of one run, in the order in which they were planned."""
@@ -105,9 +108,11 @@ class Journal:
 
     def suspect_unplanned_steps(self, *, now: datetime) -> None:
         """After a reset or a recovery, steps that this run never reached may have been performed by
-        an earlier one, without a row: they are unknown, to be looked up."""
+        an earlier one: they are unknown, to be looked up. Not those that are never sent without a
+        row: `recall` would have found it."""
         for step in self._operation.steps:
-            if self.action(step.name) is None:
+            rowless = self._run.profiles[step.provider].guarantee in REPEATABLE
+            if rowless and self.action(step.name) is None:
                 effect = self.plan(step, {})
                 self.put(replace(effect, state=EffectState.UNKNOWN, sent_at=now, last_sent_at=now))
 
@@ -120,6 +125,12 @@ class Journal:
     def has_tombstone(self) -> bool:
         """Whether an earlier run had begun to undo."""
         return any(effect.tombstone for effect in self.all())
+
+    def refusal(self) -> Effect | None:
+        """The definite no that a required step got, if one did."""
+        steps = [step for step in self._operation.steps if step.required]
+        actions = [self.action(step.name) for step in steps]
+        return next((e for e in actions if e and e.state is EffectState.REJECTED), None)
 
     def has_parked(self) -> bool:
         """Whether a person must decide about some effect."""

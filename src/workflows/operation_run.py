@@ -87,6 +87,7 @@ class OperationRun(ABC, Generic[R]):
                 await self.saga.settler.recall()
             request = self.operation.request.model_validate_json(self.context.request_json)
             answer = await self.perform(cast("R", request))
+            self.saga.finish()
         except Ending as ending:
             return await self._back(ending)
         return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)

@@ -47,10 +47,18 @@ class Saga:
         await self._undo_duplicates(step, effect)
         return self._conclude(step, effect)
 
+    def finish(self) -> None:
+        """Every step is performed: from here on there is no cancel. Raises Cancelled when one was
+        taken before that."""
+        if self.settler.stopping:
+            raise self._cancelled()
+        self.settler.completing = True
+
     async def compensate(self) -> None:
         """Undo, in reverse, what may have been done. Ends when every effect is settled."""
         self.settler.compensating = True
         if self.settler.interrupted_before:
+            await self.settler.recall()
             self.journal.suspect_unplanned_steps(now=workflow.now())
         self.journal.entomb()
         await self.settler.record("undoing what was done")
@@ -69,6 +77,8 @@ class Saga:
 
     def why_not_cancel(self) -> str | None:
         """Why a cancel would be refused now; None when it would be taken."""
+        if self.settler.completing:
+            return "Every step has been performed, and the receipt is being written"
         if self.settler.compensating:
             return "What was done is being undone already"
         if self.settler.pivot_passed:

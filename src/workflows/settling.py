@@ -12,12 +12,11 @@ from operations.contracts import CancelRequest, Decision, Kind, Run, RunEnd, Ste
 from operations.decisions import MoveKind, next_move
 from operations.declaration import SagaOperation
 from operations.effects import Effect
-from operations.guarantees import Guarantee
 from operations.keys import Purpose
 from operations.states import ClaimState, EffectState, Verdict
 from workflows import calls
-from workflows.endings import Abandoned, AlreadyDone, Fenced
-from workflows.journal import Identity, Journal
+from workflows.endings import Abandoned, AlreadyDone, Fenced, Refused
+from workflows.journal import REPEATABLE, Identity, Journal
 from workflows.telling import Teller
 from workflows.verdicts import Ticket, Verdicts
 
@@ -38,6 +37,8 @@ class Settler:
         self.cancel_request: CancelRequest | None = None
         self.pivot_passed = False
         self.compensating = False
+        self.completing = False
+        """Whether the receipt is being written: from then on the operation is over."""
         self.interrupted_before = run.recovered
         """Whether an earlier run, or a history that was reset, may have done more than we know."""
         self.given_up: set[str] = set()
@@ -149,6 +150,9 @@ class Settler:
         self.pivot_passed = self.journal.pivot_confirmed()
         undoing = memory.state is ClaimState.COMPENSATING or self.journal.has_tombstone()
         if undoing and not self.compensating:
+            refused = self.journal.refusal()
+            if refused is not None:
+                raise Refused.by(refused)
             raise Fenced("An earlier run of this operation had begun to undo it")
 
     def _stops(self, effect: Effect) -> bool:
@@ -164,11 +168,20 @@ class Settler:
             self.journal.recorded(call.also)
         else:
             answer = await calls.perform_fast(call, summary=summary)
-        await self._learn(effect, answer)
+        await self._learn(effect, self._doubted(effect, call, answer))
+
+    def _doubted(self, effect: Effect, call: StepCall, answer: StepAnswer) -> StepAnswer:
+        """ "Not applied" speaks for this request alone. Where an attempt before it may have left no
+        row (its worker died, or its run), the effect has become unknown."""
+        certain = call.recorded and not self.interrupted_before
+        repeatable = effect.profile.guarantee in REPEATABLE and effect.purpose is Purpose.ACTION
+        if answer.kind is not Kind.UNAVAILABLE or certain or not repeatable:
+            return answer
+        return answer.model_copy(update={"sent_at": answer.sent_at or answer.at})
 
     def _step_call(self, effect: Effect) -> StepCall:
         """What to send: fast while all is well, with a row committed first otherwise."""
-        repeatable = effect.profile.guarantee in {Guarantee.KEYED, Guarantee.NATURAL}
+        repeatable = effect.profile.guarantee in REPEATABLE
         age_seconds = (workflow.now() - self.run.accepted_at).total_seconds()
         if not self._by_rows and age_seconds >= effect.profile.keyed_resend_seconds:
             self._by_rows = self._suspect = True

@@ -4,7 +4,7 @@ and what then stands in the provider's own books.
 How to read a row. `provider` is who is under test and what it promises. `call` is the first send of
 a step, or the undo of it (after which the operation is compensated). `faults` are what the
 simulated provider does to it, in order. Then: the state of that effect, where the operation stands
-at the end, and the ledger of the provider as `done-undone`: what it really committed.
+at the end, and what stands in the ledger of the provider, as `done-undone`.
 `parked` is where a run waits for a person, by `docs/guarantees.md`.
 
 Every send may take 0.6 s, "absent" counts after 1.5 s, and a late commit lands after 1 s.
@@ -38,7 +38,7 @@ from support.stepping import (
 from support.world import World
 
 TABLE = """
-provider             | call  | faults                               | effect    | operation   | ledger
+provider             | call  | faults                               | effect    | operation   | net
 keyed payments       | first | -                                    | confirmed | succeeded   | 1-0
 keyed payments       | first | decline                              | rejected  | declined    | 0-0
 keyed payments       | first | refuse_connection                    | confirmed | succeeded   | 1-0
