@@ -13,6 +13,7 @@ from ledger.claims import CLAIM_COLUMNS, READ_MANY, Claim
 from ledger.database import Connection, Database
 from ledger.statements import Statement
 from ledger.tables import claims, effects
+from ledger.verdicts import Recorded, decisions_of
 from operations.contracts import EffectRecord
 
 
@@ -79,6 +80,7 @@ class Account:
 
     claim: Claim
     effects: tuple[EffectRecord, ...]
+    decisions: tuple[Recorded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,21 @@ class Readings:
         ids = [claim.id for claim in found]
         async with self.database.connection() as connection:
             known = {claim.id: claim for claim in found}
+            decided = await decisions_of(connection, ids)
             revisions, rows = await _effects(connection, ids)
             if any(revisions.get(claim.id) != claim.revision for claim in found):
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
                     fresh = await connection.fetch(*READ_MANY(ids=ids))
                     known |= {row["id"]: Claim.from_row(row) for row in fresh}
                     _, rows = await _effects(connection, ids)
+                    decided = await decisions_of(connection, ids)
         return tuple(
-            Account(claim=known[claim_id], effects=rows.get(claim_id, ())) for claim_id in ids
+            Account(
+                claim=known[claim_id],
+                effects=rows.get(claim_id, ()),
+                decisions=decided.get(claim_id, ()),
+            )
+            for claim_id in ids
         )
 
     async def page(
