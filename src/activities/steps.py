@@ -85,7 +85,13 @@ class StepActivities:
         if time.monotonic() - began > STALE_PERMIT_SECONDS:
             answer = StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         else:
-            answer = await _send(provider, call, body=permit.frozen_body, sent_at=permit.sent_at)
+            answer = await send_body(
+                provider,
+                call.effect.action,
+                key=call.effect.key,
+                body=permit.frozen_body,
+                sent_at=permit.sent_at,
+            )
         if answer.kind is not Kind.UNAVAILABLE:
             return answer
         await self.ledger.sends.not_applied(call, permit, reason=answer.reason or "", now=_now())
@@ -105,7 +111,14 @@ class StepActivities:
         if (_now() - activity.info().started_time).total_seconds() > STALE_PERMIT_SECONDS:
             return StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         body = call.effect.frozen_body or _freeze(provider, call)
-        return await _send(provider, call, body=body, sent_at=call.effect.sent_at or _now())
+        effect = call.effect
+        return await send_body(
+            provider,
+            effect.action,
+            key=effect.key,
+            body=body,
+            sent_at=effect.sent_at or _now(),
+        )
 
     def _provider(self, call: StepCall) -> Provider:
         pinned = call.profile
@@ -129,11 +142,12 @@ def _freeze(provider: Provider, call: StepCall) -> str:
         raise Declined(f"It cannot be sent: {error}", code="not_expressible") from error
 
 
-async def _send(provider: Provider, call: StepCall, *, body: str, sent_at: datetime) -> StepAnswer:
-    """Send `body` and say what is known then."""
-    effect = call.effect
+async def send_body(
+    provider: Provider, action: str, *, key: str, body: str, sent_at: datetime
+) -> StepAnswer:
+    """Send `body` once and say what is known then. Never raises a ProviderError."""
     try:
-        record = await provider.perform(effect.action, key=effect.key, body=body.encode())
+        record = await provider.perform(action, key=key, body=body.encode())
     except Declined as no:
         return StepAnswer(
             kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason, sent_at=sent_at

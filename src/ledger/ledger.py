@@ -10,6 +10,7 @@ from ledger.database import Database
 from ledger.local import LocalOperations
 from ledger.progress import Progresses
 from ledger.reading import Readings
+from ledger.reconciliation import Reconciliations
 from ledger.relay import Relays
 from ledger.sends import Sends
 from ledger.verdicts import Verdicts
@@ -28,6 +29,7 @@ class Ledger:
     verdicts: Verdicts
     local: LocalOperations
     accounts: Accounts
+    reconciliation: Reconciliations
     access: Access
     announcer: Announcer
 
@@ -44,6 +46,7 @@ class Ledger:
             verdicts=Verdicts(database),
             local=LocalOperations(database),
             accounts=Accounts(database),
+            reconciliation=Reconciliations(database),
             access=Access(database),
             announcer=Announcer(database),
         )
