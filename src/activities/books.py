@@ -16,6 +16,7 @@ from operations.contracts import (
     Recollection,
     RunEnd,
 )
+from operations.failpoints import Failpoint, fail_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +42,6 @@ class LedgerActivities:
     async def complete(self, completion: Completion) -> RunEnd:
         """End the operation: business row, effects and receipt."""
         end = await self.ledger.progress.complete(completion, now=datetime.now(UTC))
+        fail_at(Failpoint.COMPLETION_ANSWERING)
         self.announce(completion.claim_id)
         return end

@@ -17,6 +17,8 @@ from ledger.ledger import Ledger
 from ledger.sends import Permit
 from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
 from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderError, Unavailable
+from operations.failpoints import Failpoint, fail_at
+from operations.keys import Purpose
 from providers.contract import Provider, ProviderRecord
 
 BEAT_SECONDS = 1.0
@@ -52,14 +54,17 @@ class StepActivities:
                     answer = await self._perform_plainly(provider, call, reset=reset)
             except Declined as no:
                 answer = StepAnswer(kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason)
+        fail_at(Failpoint.STEP_ANSWERING)
         return answer.model_copy(update={"reset": reset})
 
     @activity.defn(name=LOOK_UP_STEP)
     async def look_up(self, call: StepCall) -> StepAnswer:
         """Ask the provider's books for an effect, once."""
         effect = call.effect
+        fail_at(Failpoint.LOOK_UP_LEAVING)
         try:
             records = await self._provider(call).look_up(effect.action, key=effect.key)
+            fail_at(Failpoint.LOOK_UP_REPLIED)
         except ProviderError as error:
             return StepAnswer(
                 kind=Kind.UNREADABLE,
@@ -85,6 +90,9 @@ class StepActivities:
         if time.monotonic() - began > STALE_PERMIT_SECONDS:
             answer = StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         else:
+            undoing = call.effect.purpose is not Purpose.ACTION
+            if undoing:
+                fail_at(Failpoint.UNDO_LEAVING)
             answer = await send_body(
                 provider,
                 call.effect.action,
@@ -92,6 +100,8 @@ class StepActivities:
                 body=permit.frozen_body,
                 sent_at=permit.sent_at,
             )
+            if undoing:
+                fail_at(Failpoint.UNDO_REPLIED)
         if answer.kind is not Kind.UNAVAILABLE:
             return answer
         await self.ledger.sends.not_applied(call, permit, reason=answer.reason or "", now=_now())
@@ -146,8 +156,10 @@ async def send_body(
     provider: Provider, action: str, *, key: str, body: str, sent_at: datetime
 ) -> StepAnswer:
     """Send `body` once and say what is known then. Never raises a ProviderError."""
+    fail_at(Failpoint.SEND_LEAVING)
     try:
         record = await provider.perform(action, key=key, body=body.encode())
+        fail_at(Failpoint.SEND_REPLIED)
     except Declined as no:
         return StepAnswer(
             kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason, sent_at=sent_at

@@ -28,6 +28,7 @@ from ledger.local_effects import LocalEffect, headers_text
 from operations.accounts_transfer import ACCOUNTS_TRANSFER
 from operations.contracts import StoredReceipt
 from operations.declaration import LocalOperation, Request
+from operations.failpoints import Failpoint, fail_at
 from operations.keys import workflow_id
 from operations.receipts import success_receipt
 
@@ -74,6 +75,7 @@ class LocalOperations:
         effect = EFFECTS[operation.name]
         arguments = _arguments(effect, intent, request, operation=operation, now=now)
         for attempt in range(TRIES):
+            fail_at(Failpoint.LOCAL_COMMITTING)
             try:
                 async with self._database.connection() as connection:
                     row = await connection.fetchrow(effect.statement.sql, *arguments)
@@ -84,6 +86,7 @@ class LocalOperations:
                     raise
                 await asyncio.sleep(PAUSE_FIRST_SECONDS * 2**attempt)
                 continue
+            fail_at(Failpoint.LOCAL_COMMITTED)
             if row is not None:
                 return Claim.from_row(row, fresh=row["fresh"])
             # The winner committed while we waited on its key: the next snapshot sees it.

@@ -11,6 +11,7 @@ from ledger.database import Connection, Database
 from ledger.statements import Statement
 from ledger.tables import claims, effects
 from operations.contracts import EffectRecord, Kind, StepAnswer, StepCall
+from operations.failpoints import Failpoint, fail_at
 from operations.guarantees import Guarantee
 from operations.states import OPEN_STATES, EffectState
 
@@ -88,7 +89,8 @@ class Sends:
         """
         try:
             async with self._database.transaction() as connection:
-                return await self._begin(connection, call, body=body, now=now)
+                permit = await self._begin(connection, call, body=body, now=now)
+                fail_at(Failpoint.SEND_RECORDING)
         except effect_rows.RefundExceedsCapture:
             return StepAnswer(
                 kind=Kind.DECLINED,
@@ -96,6 +98,8 @@ class Sends:
                 code="refund_exceeds_capture",
                 reason="More would be refunded than was charged, or there is no such charge",
             )
+        fail_at(Failpoint.SEND_RECORDED)
+        return permit
 
     async def may_send(self, call: StepCall, *, now: datetime) -> StepAnswer | None:
         """Why an unrecorded send may not leave, if it may not; reads only. After a reset."""
@@ -124,6 +128,8 @@ class Sends:
                     now=now,
                 )
             )
+            fail_at(Failpoint.SEND_TAKING_BACK)
+        fail_at(Failpoint.SEND_TAKEN_BACK)
 
     async def _begin(
         self, connection: Connection, call: StepCall, *, body: str, now: datetime

@@ -10,6 +10,7 @@ from api.service import ExecutorUnavailable
 from ledger.claims import Claim
 from ledger.database import StorageUnavailable
 from ledger.ledger import Ledger
+from operations.failpoints import Failpoint, fail_at
 from runtime.temporal import TemporalExecutor
 
 POLL_SECONDS = 1.0
@@ -46,7 +47,10 @@ class Relay:
 
     async def relay_once(self) -> int:
         """Check the claims that are due; returns how many were. Raises StorageUnavailable."""
+        fail_at(Failpoint.RELAY_TAKING)
         due = await self._ledger.relay.take_due(now=self._now(), limit=BATCH_CLAIMS)
+        if due:
+            fail_at(Failpoint.RELAY_TAKEN)
         gate = asyncio.Semaphore(CONCURRENT_STARTS)
 
         async def ensured(claim: Claim) -> bool:
@@ -67,7 +71,9 @@ class Relay:
                 return True
             latest = await self._ledger.claims.read_many([claim.id])
             if latest and latest[0].state.is_open:
+                fail_at(Failpoint.RELAY_RECOVERING)
                 await self._executor.recover(latest[0])
+                fail_at(Failpoint.RELAY_RECOVERED)
                 _log.warning("relay.recovered", claim=claim.id)
         except ExecutorUnavailable as error:
             _log.warning("relay.waits", claim=claim.id, reason=str(error))

@@ -24,6 +24,7 @@ from api.service import ExecutorUnavailable, UpdateRefused
 from ledger.claims import Claim
 from operations import search
 from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE, CancelRequest, Decision, Run
+from operations.failpoints import Failpoint, fail_at
 from operations.guarantees import ProviderProfile
 from operations.keys import workflow_id
 from runtime.settings import Settings
@@ -107,6 +108,7 @@ class TemporalExecutor:
             return False
 
     async def _start(self, claim: Claim, reuse: WorkflowIDReusePolicy, *, recovered: bool) -> None:
+        fail_at(Failpoint.RUN_STARTING)
         try:
             await self._client.start_workflow(
                 claim.operation,
@@ -125,6 +127,7 @@ class TemporalExecutor:
             )
         except (RPCError, RuntimeError) as error:
             raise ExecutorUnavailable(f"Temporal did not start the run: {error}") from error
+        fail_at(Failpoint.RUN_STARTED)
 
     async def _update(self, claim: Claim, name: str, argument: object) -> None:
         run = workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key)
