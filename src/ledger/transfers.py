@@ -9,16 +9,17 @@ from sqlalchemy import (
     Text,
     bindparam,
     case,
-    literal,
+    literal_column,
     null,
     or_,
     select,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.elements import ColumnElement
 
 from ledger.account_tables import FLOOR_CHECK, LIMIT_CHECK, TRANSFER_KEYS, accounts, transfers
-from ledger.local_effects import LocalEffect, Values, local_statement, succeeded
+from ledger.local_effects import LocalEffect, Values, constant, local_statement, succeeded
 from operations.accounts import BALANCE_MINOR_MAX
 from operations.accounts_transfer import Refusal, TransferRequest
 from operations.declaration import Request
@@ -36,23 +37,26 @@ _amount = bindparam("amount_minor", type_=BigInteger)
 def _judged() -> Select[tuple[str | None]]:
     """Why the transfer cannot be made, as the statement's snapshot has it, or NULL."""
     payer, payee = accounts.alias("payer"), accounts.alias("payee")
-    one = select(literal(1).label("one")).subquery("one")
+    one = select(literal_column("1").label("one")).subquery("one")
     both = one.outerjoin(payer, (payer.c.tenant == _tenant) & (payer.c.id == _payer)).outerjoin(
         payee, (payee.c.tenant == _tenant) & (payee.c.id == _payee)
     )
     left = payer.c.balance_minor - _amount
     reached = payee.c.balance_minor + _amount
     refusal = case(
-        (payer.c.id.is_(null()), Refusal.PAYER_UNKNOWN.value),
-        (payee.c.id.is_(null()), Refusal.PAYEE_UNKNOWN.value),
+        (payer.c.id.is_(null()), constant(Refusal.PAYER_UNKNOWN.value)),
+        (payee.c.id.is_(null()), constant(Refusal.PAYEE_UNKNOWN.value)),
         (
             or_(payer.c.currency != _currency, payee.c.currency != _currency),
-            Refusal.CURRENCY_MISMATCH.value,
+            constant(Refusal.CURRENCY_MISMATCH.value),
         ),
-        (left < payer.c.floor_minor, Refusal.INSUFFICIENT_FUNDS.value),
+        (left < payer.c.floor_minor, constant(Refusal.INSUFFICIENT_FUNDS.value)),
         (
-            or_(left < -BALANCE_MINOR_MAX, reached > BALANCE_MINOR_MAX),
-            Refusal.BALANCE_LIMIT.value,
+            or_(
+                left < literal_column(f"{-BALANCE_MINOR_MAX}"),
+                reached > literal_column(f"{BALANCE_MINOR_MAX}"),
+            ),
+            constant(Refusal.BALANCE_LIMIT.value),
         ),
         else_=null(),
     )
@@ -63,22 +67,19 @@ def _apply(inserted: CTE) -> tuple[CTE, ...]:
     """Lock both accounts in the order of their names, move the balances, write the transfer."""
     locked = (
         select(accounts.c.id)
-        .where(
-            accounts.c.tenant == _tenant,
-            or_(accounts.c.id == _payer, accounts.c.id == _payee),
-            succeeded(inserted),
-        )
+        .where(accounts.c.tenant == _tenant, _is_one_of_both(), succeeded(inserted))
         .order_by(accounts.c.id)
         .with_for_update(key_share=True)
         .cte("locked")
     )
     moved = (
         update(accounts)
-        .where(accounts.c.tenant == _tenant, accounts.c.id == locked.c.id)
+        # Said twice, so that no plan reads all accounts of the tenant.
+        .where(accounts.c.tenant == _tenant, _is_one_of_both(), accounts.c.id == locked.c.id)
         .values(
             balance_minor=accounts.c.balance_minor
             + case((locked.c.id == _payer, -_amount), else_=_amount),
-            revision=accounts.c.revision + 1,
+            revision=accounts.c.revision + literal_column("1"),
         )
         .cte("moved")
     )
@@ -96,11 +97,15 @@ def _apply(inserted: CTE) -> tuple[CTE, ...]:
         insert(transfers)
         .from_select(
             list(row),
-            select(*row.values()).where(inserted.c.outcome == Outcome.SUCCEEDED.value),
+            select(*row.values()).where(inserted.c.outcome == constant(Outcome.SUCCEEDED.value)),
         )
         .cte("written")
     )
     return moved, written
+
+
+def _is_one_of_both() -> ColumnElement[bool]:
+    return or_(accounts.c.id == _payer, accounts.c.id == _payee)
 
 
 def _prepare(request: Request, workflow_id: str) -> tuple[Values, Values]:

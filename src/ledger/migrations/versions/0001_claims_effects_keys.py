@@ -77,7 +77,7 @@ def upgrade() -> None:
     op.create_index(
         "claims_page_idx",
         "claims",
-        ["tenant", "operation", "state", "created_at", "id"],
+        ["state", "tenant", "operation", "created_at", "id"],
         unique=False,
     )
     op.create_table(

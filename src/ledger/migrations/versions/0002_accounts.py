@@ -51,7 +51,6 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("amount_minor > 0", name=op.f("transfers_amount_check")),
         sa.CheckConstraint("payer <> payee", name=op.f("transfers_two_accounts_check")),
-        sa.ForeignKeyConstraint(["claim_id"], ["claims.id"], name=op.f("transfers_claim_id_fkey")),
         sa.ForeignKeyConstraint(
             ["tenant", "payer", "currency"],
             ["accounts.tenant", "accounts.id", "accounts.currency"],
