@@ -37,6 +37,8 @@ class Caller:
     tenant: str
     role: Role
     key_id: str
+    tells: bool = True
+    """Whether the tenant may have endpoints that are told of its operations."""
 
     def require_operator(self) -> None:
         """Raises Problem(forbidden) for a client."""
@@ -87,7 +89,7 @@ class KeyRing:
         key = await self._find(parts[0])
         if key is None or not key.opens_with(parts[1]):
             raise _unauthenticated("The API key is unknown or revoked.")
-        return Caller(tenant=key.tenant, role=key.role, key_id=key.id)
+        return Caller(tenant=key.tenant, role=key.role, key_id=key.id, tells=key.tells)
 
     def is_live(self, caller: Caller) -> bool:
         """Whether the caller's key still counts, as far as is known."""

@@ -19,6 +19,7 @@ from ledger.claims import Claim, Intent
 from ledger.reading import Account
 from operations.declaration import Operation
 from operations.declaration import Request as OperationRequest
+from operations.failpoints import Failpoint, fail_at
 from operations.fingerprint import canonical_bytes, differing_pointers, fingerprint
 from operations.keys import KeyMalformed, KeyMissing, parse_key_header
 from operations.preferences import Preferences, parse_prefer
@@ -77,6 +78,7 @@ async def _submit(
         claim, submission = await attach(claim, submission, service=service)
     if claim.outcome is not None:
         request.state.outcome = claim.outcome.value
+    fail_at(Failpoint.ANSWER_SENDING)
     return await answer(claim, submission, replayed=not first.fresh, service=service)
 
 
@@ -93,6 +95,7 @@ async def read_submission(
         fingerprint=fingerprint(operation=operation.name, canonical=canonical),
         request=canonical.decode(),
         profiles=service.profiles[operation.name],
+        tells=caller.tells,
     )
     prefer = parse_prefer(request.headers.getlist("prefer"))
     return Submission(operation=operation, intent=intent, body=body, prefer=prefer)

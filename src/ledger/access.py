@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, exists, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.database import Database
+from ledger.message_tables import endpoints
 from ledger.statements import Statement
 from ledger.tables import api_keys, tenants
 
@@ -37,6 +38,8 @@ class ApiKey:
     created_at: datetime
     revoked_at: datetime | None = None
     secret_hash: bytes = field(default=b"", repr=False)
+    tells: bool = True
+    """Whether its tenant had endpoints when the key was read."""
 
     def opens_with(self, secret: str) -> bool:
         """Whether `secret` is this key's, compared in constant time."""
@@ -52,7 +55,8 @@ class IssuedKey:
     """`tsk_<id>_<secret>`: what a client sends as bearer."""
 
 
-_COLUMNS = tuple(api_keys.c)
+_tells = exists().where(endpoints.c.tenant == api_keys.c.tenant).label("tells")
+_COLUMNS = (*api_keys.c, _tells)
 _ADD_TENANT = Statement(
     insert(tenants)
     .values(name=bindparam("name"), created_at=bindparam("now"))
@@ -126,6 +130,7 @@ class Access:
                 created_at=row["created_at"],
                 revoked_at=row["revoked_at"],
                 secret_hash=row["secret_hash"],
+                tells=row["tells"],
             )
             for row in rows
         )

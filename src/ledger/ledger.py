@@ -7,7 +7,10 @@ from ledger.accounts import Accounts
 from ledger.announcements import Announcer
 from ledger.claims import Claims
 from ledger.database import Database
+from ledger.endpoints import Endpoints
+from ledger.inbox import Inbox
 from ledger.local import LocalOperations
+from ledger.outbox import Outbox
 from ledger.progress import Progresses
 from ledger.reading import Readings
 from ledger.reconciliation import Reconciliations
@@ -31,6 +34,9 @@ class Ledger:
     accounts: Accounts
     reconciliation: Reconciliations
     access: Access
+    inbox: Inbox
+    outbox: Outbox
+    endpoints: Endpoints
     announcer: Announcer
 
     @classmethod
@@ -48,6 +54,9 @@ class Ledger:
             accounts=Accounts(database),
             reconciliation=Reconciliations(database),
             access=Access(database),
+            inbox=Inbox(database),
+            outbox=Outbox(database),
+            endpoints=Endpoints(database),
             announcer=Announcer(database),
         )
 

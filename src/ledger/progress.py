@@ -6,14 +6,17 @@ from datetime import datetime, timedelta
 from sqlalchemy import ARRAY, Text, any_, bindparam, literal, null, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from ledger import effect_rows
+from ledger import effect_rows, inbox, outbox
 from ledger.database import Connection, Database
 from ledger.statements import Statement
 from ledger.tables import business_rows, claims
 from ledger.verdicts import write_cancel, write_verdict
 from operations.contracts import Completion, Progress, Recollection, RunEnd
-from operations.states import OPEN_STATES, ClaimState, Outcome
+from operations.failpoints import Failpoint, fail_at
+from operations.messages import EventType
+from operations.states import OPEN_STATES, ClaimState, EffectState, Outcome
 
+_IN_DOUBT = frozenset({EffectState.SENT, EffectState.UNKNOWN, EffectState.PARKED})
 _IS_OPEN = claims.c.state == any_(literal(sorted(OPEN_STATES), ARRAY(Text)))
 
 _MOVE = Statement(
@@ -26,7 +29,7 @@ _MOVE = Statement(
     )
     .returning(claims.c.id)
 )
-_END = Statement(
+_ended = (
     update(claims)
     .where(claims.c.id == bindparam("claim_id"), _IS_OPEN)
     .values(
@@ -40,7 +43,12 @@ _END = Statement(
         expires_at=bindparam("expires_at"),
         check_at=null(),
     )
-    .returning(claims.c.id)
+    .returning(*claims.c)
+    .cte("ended")
+)
+_END = Statement(select(_ended.c.id).add_cte(outbox.told(_ended, EventType.DONE)))
+_STATE = Statement(
+    select(claims.c.state).where(claims.c.id == bindparam("claim_id")).with_for_update()
 )
 _HOW = Statement(
     select(claims.c.state, claims.c.outcome, claims.c.receipt_status).where(
@@ -74,12 +82,20 @@ class Progresses:
 
         False when the operation has ended already: then nothing is written.
         """
+        undoing = progress.state is ClaimState.COMPENSATING
         async with self._database.transaction() as connection:
+            # Before the claim is locked: who matches a message locks it, then the claim.
+            keys = [row.key for row in progress.effects if row.state in _IN_DOUBT]
+            if keys:
+                await inbox.wake(connection, keys, now=now)
+            was = await connection.fetchval(*_STATE(claim_id=progress.claim_id))
             moved = await connection.fetchrow(
                 *_MOVE(claim_id=progress.claim_id, new_state=progress.state.value, now=now)
             )
             if moved is None:
                 return False
+            if progress.state is ClaimState.PARKED and was != progress.state:
+                await outbox.tell(connection, progress.claim_id, EventType.PARKED, now=now)
             await effect_rows.upsert(
                 connection, progress.claim_id, progress.tenant, progress.effects, now=now
             )
@@ -87,10 +103,13 @@ class Progresses:
                 await write_verdict(connection, progress.claim_id, progress.decision, now=now)
             if progress.cancel is not None:
                 await write_cancel(connection, progress.claim_id, progress.cancel, now=now)
+            fail_at(Failpoint.UNDOING_COMMITTING if undoing else Failpoint.PROGRESS_COMMITTING)
+        fail_at(Failpoint.UNDOING_COMMITTED if undoing else Failpoint.PROGRESS_COMMITTED)
         return True
 
     async def recall(self, claim_id: int) -> Recollection:
         """Read all that has been written of an operation. Raises OperationUnknown."""
+        fail_at(Failpoint.RECALLING)
         async with self._database.transaction() as connection:
             claim = await connection.fetchrow(*_HOW(claim_id=claim_id))
             if claim is None:
@@ -138,6 +157,8 @@ class Progresses:
                         now=now,
                     )
                 )
+            fail_at(Failpoint.COMPLETION_COMMITTING)
+        fail_at(Failpoint.COMPLETION_COMMITTED)
         return RunEnd(outcome=completion.outcome, status=receipt.status)
 
 
