@@ -19,6 +19,10 @@ LOOK_UP_STEP = "step.look_up"
 RECORD_PROGRESS = "ledger.record"
 RECALL_OPERATION = "ledger.recall"
 COMPLETE_OPERATION = "ledger.complete"
+BEGIN_SEND = "ledger.begin_send"
+TAKE_BACK_SEND = "ledger.take_back_send"
+LOOK_UP_SUFFIX = ".look_up"
+"""After the name of a step's activity elsewhere: the activity that looks its effect up."""
 
 RESOLVE_UPDATE = "resolve"
 CANCEL_UPDATE = "cancel"
@@ -138,6 +142,17 @@ class StepAnswer(Payload):
     sent_at: datetime | None = None
     """When the first request for this effect left."""
     frozen_body: str | None = None
+    reset: bool = False
+    """Whether the run that asked is not the one the operation began with."""
+
+
+class SendPermit(Payload):
+    """Leave to have one request sent elsewhere; or why nothing may leave."""
+
+    answer: StepAnswer | None = None
+    sends: int = 0
+    sent_at: datetime | None = None
+    frozen_body: str = ""
     reset: bool = False
     """Whether the run that asked is not the one the operation began with."""
 

@@ -78,6 +78,8 @@ class Step:
             return "a step elsewhere names its queue, its activity and its profile"
         if self.profile is not None and self.profile.provider != self.provider:
             return f"the profile is that of {self.profile.provider}, not of {self.provider}"
+        if self.profile is not None and _horizon_is_short(self.profile):
+            return "the horizon is shorter than a call may wait and take: absent would not be so"
         blind_undo = self.undo is not None and self.undo.by_reference
         if self.on_unknown is OnUnknown.COMPENSATE and not blind_undo:
             return "what is unknown is undone by reference only"
@@ -149,6 +151,12 @@ class LocalOperation(OperationDeclaration):
 
 
 Operation = SagaOperation | LocalOperation
+
+
+def _horizon_is_short(profile: ProviderProfile) -> bool:
+    """Whether "not found" could count before a request sent elsewhere has left for certain."""
+    longest_seconds = profile.pickup_timeout_seconds + profile.send_timeout_seconds
+    return profile.can_look_up and profile.lookup_horizon_seconds < longest_seconds
 
 
 def by_name(*operations: Operation) -> dict[str, Operation]:

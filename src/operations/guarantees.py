@@ -59,6 +59,11 @@ class ProviderProfile(BaseModel):
     """The pause between the two look-ups past the horizon; earlier ones back off by doubling."""
     blind_resends: int = Field(default=2, ge=0, le=10)
     """BLIND with ACCEPT_DUPLICATES: how often an unknown send is repeated before we go on."""
+    pickup_timeout_seconds: float = Field(default=30.0, gt=0)
+    """Steps elsewhere: how long a call waits for one of their workers to take it. Until then
+    nothing is sent; afterwards `send_timeout_seconds` runs."""
+    heartbeat_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Steps elsewhere: a worker that has not beaten for so long is dead. None: it does not beat."""
     patience_seconds: float = Field(default=86_400.0, gt=0)
     """How long a provider that tells nothing is asked before the operation is parked."""
 

@@ -23,14 +23,20 @@ from temporalio.worker import (
 )
 
 from activities.books import LedgerActivities
+from activities.elsewhere import ElsewhereActivities
+from activities.reconciliation import ReconciliationActivities
+from activities.remedies import Remedies
 from activities.steps import StepActivities
 from ledger.ledger import Ledger
 from providers.contract import Provider
 from runtime import temporal, wiring
+from runtime.housekeeping import keeping_schedule
 from runtime.offering import offering_of
+from runtime.reconciliation import ReconciliationKeeper, RunTeller
 from runtime.relay import Relay
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
+from workflows.registry import SERVICE_WORKFLOWS
 
 STICKY_SECONDS = 3.0
 """How long a run waits for the worker that has it in memory before any other may take it."""
@@ -51,18 +57,45 @@ def make_worker(
     """The Temporal worker. Not sandboxed: the sandbox imports every module anew for each run, and
     tests prove determinism in it; see `docs/decisions`."""
     steps = StepActivities(ledger=ledger, providers=providers)
+    reconciliation = reconciliation_activities(
+        client, settings=settings, ledger=ledger, providers=providers
+    )
     books = LedgerActivities(ledger=ledger, announce=announce)
+    elsewhere = ElsewhereActivities(ledger=ledger)
     return Worker(
         client,
         task_queue=settings.temporal_task_queue,
-        workflows=workflows or offering_of(settings.extra_operations).workflows,
-        activities=[steps.perform, steps.look_up, books.record, books.recall, books.complete],
+        workflows=[
+            *(workflows or offering_of(settings.extra_operations).workflows),
+            *SERVICE_WORKFLOWS,
+        ],
+        activities=[
+            *reconciliation.all(),
+            *(steps.perform, steps.look_up),
+            *(books.record, books.recall, books.complete),
+            *(elsewhere.begin, elsewhere.take_back),
+        ],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.worker_concurrent_steps,
         max_concurrent_local_activities=settings.worker_concurrent_steps,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),
+    )
+
+
+def reconciliation_activities(
+    client: Client, *, settings: Settings, ledger: Ledger, providers: Mapping[str, Provider]
+) -> ReconciliationActivities:
+    """The activities that compare the providers' books with ours."""
+    operations = offering_of(settings.extra_operations).operations
+    executor = TemporalExecutor(client, task_queue=settings.temporal_task_queue)
+    teller = RunTeller(ledger=ledger, executor=executor, client=client)
+    return ReconciliationActivities(
+        ledger=ledger,
+        providers=providers,
+        operations=operations,
+        remedies=Remedies(ledger=ledger, operations=operations, teller=teller),
     )
 
 
@@ -105,7 +138,13 @@ async def running_worker(
         )
         await resources.enter_async_context(worker)
         relay = Relay(ledger, executor, now=wiring.now)
-        await resources.enter_async_context(wiring.background(relay.run))
+        schedule = keeping_schedule(client, task_queue=settings.temporal_task_queue)
+        keeper = ReconciliationKeeper(
+            ledger=ledger,
+            reconciler=wiring.reconciler_of(settings, client, providers),
+            now=wiring.now,
+        )
+        await resources.enter_async_context(wiring.background(relay.run, schedule, keeper.run))
         yield worker
 
 

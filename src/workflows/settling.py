@@ -10,11 +10,11 @@ from temporalio.exceptions import ApplicationError
 
 from operations.contracts import CancelRequest, Decision, Kind, Run, RunEnd, StepAnswer, StepCall
 from operations.decisions import MoveKind, next_move
-from operations.declaration import SagaOperation
+from operations.declaration import SagaOperation, Step
 from operations.effects import Effect
 from operations.keys import Purpose
 from operations.states import ClaimState, EffectState, Verdict
-from workflows import calls
+from workflows import calls, elsewhere
 from workflows.endings import Abandoned, AlreadyDone, Fenced, Refused
 from workflows.journal import REPEATABLE, Identity, Journal
 from workflows.telling import Teller
@@ -161,7 +161,10 @@ class Settler:
     async def _call(self, effect: Effect, kind: MoveKind) -> None:
         call = self._step_call(effect)
         summary = f"{effect.action} at {effect.profile.provider}"
-        if kind is MoveKind.LOOK_UP:
+        step = self.operation.step(effect.step)
+        if step.is_elsewhere:
+            answer = await self._call_elsewhere(step, call, kind, summary=summary)
+        elif kind is MoveKind.LOOK_UP:
             answer = await calls.look_up(call, summary=f"look up {summary}")
         elif call.recorded:
             answer = await calls.perform(call, summary=summary)
@@ -179,6 +182,15 @@ class Settler:
             return answer
         return answer.model_copy(update={"sent_at": answer.sent_at or answer.at})
 
+    async def _call_elsewhere(
+        self, step: Step, call: StepCall, kind: MoveKind, *, summary: str
+    ) -> StepAnswer:
+        if kind is MoveKind.LOOK_UP:
+            return await elsewhere.look_up(step, call, summary=f"look up {summary}")
+        answer = await elsewhere.perform(step, call, summary=summary)
+        self.journal.recorded(call.also)
+        return answer
+
     def _step_call(self, effect: Effect) -> StepCall:
         """What to send: fast while all is well, with a row committed first otherwise."""
         repeatable = effect.profile.guarantee in REPEATABLE
@@ -186,7 +198,10 @@ class Settler:
         if not self._by_rows and age_seconds >= effect.profile.keyed_resend_seconds:
             self._by_rows = self._suspect = True
         # What takes back another effect is held against it in the ledger, before it leaves.
-        rowless = repeatable and effect.purpose is Purpose.ACTION and effect.undoes is None
+        # So is what is sent elsewhere: a send that waits in their queue is one that may exist.
+        here = not self.operation.step(effect.step).is_elsewhere
+        first = effect.purpose is Purpose.ACTION and effect.undoes is None
+        rowless = repeatable and first and here
         recorded = self._by_rows or not rowless
         return StepCall(
             claim_id=self.run.claim_id,
