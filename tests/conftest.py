@@ -102,6 +102,7 @@ def settings(database_url: str, temporal_address: str, world: World) -> Settings
             "api_port": 0,
             "worker_health_port": 0,
             "worker_drain_seconds": 5,
+            "reconciliation_every_seconds": 0,
             **{f"{name}_url": world.urls[name] for name in world.urls if name != "admin"},
         }
     )

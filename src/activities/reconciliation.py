@@ -6,7 +6,7 @@ the page has found, so a worker that dies repeats at most one page, with the sam
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -76,6 +76,10 @@ class ReconciliationActivities:
     providers: Mapping[str, Provider]
     operations: Mapping[str, Operation]
     remedies: Remedies
+
+    def all(self) -> tuple[Callable[..., Awaitable[object]], ...]:
+        """Every activity, for a worker."""
+        return (self.open, self.fetch, self.match, self.sweep, self.act, self.close)
 
     @activity.defn(name=OPEN_RUN)
     async def open(self, opening: RunOpening) -> Opened:

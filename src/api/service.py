@@ -12,6 +12,7 @@ from api.limits import FirstRequests, Streams
 from api.waiting import Waiters
 from ledger.claims import Claim
 from ledger.ledger import Ledger
+from ledger.reconciliation_runs import ProviderSchedule, RunRow
 from operations.contracts import CancelRequest, Decision
 from operations.declaration import Operation
 
@@ -47,6 +48,31 @@ class Executor(Protocol):
         ...
 
 
+class Reconciler(Protocol):
+    """What the API asks of Temporal about reconciliation."""
+
+    providers: frozenset[str]
+    """Providers whose records can be listed."""
+    every_seconds: int
+    """The interval of a provider that nobody has set one for; 0 is none."""
+
+    def workflow_id(self, provider: str, tenant: str, key: str) -> str:
+        """The workflow ID of a run that an operator of `tenant` asked for."""
+        ...
+
+    async def start(self, run: RunRow) -> None:
+        """Make sure that a run has, or had, its workflow. Raises ExecutorUnavailable."""
+        ...
+
+    async def apply_schedule(self, schedule: ProviderSchedule) -> None:
+        """Make Temporal's schedule what ours says. Raises ExecutorUnavailable."""
+        ...
+
+    async def next_times(self, provider: str) -> tuple[datetime, ...]:
+        """When the next scheduled runs are due. Raises ExecutorUnavailable."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
     """What a deployment chooses about the front door."""
@@ -65,6 +91,7 @@ class Service:
     keys: KeyRing
     waiters: Waiters
     executor: Executor
+    reconciler: Reconciler
     operations: Mapping[str, Operation]
     profiles: Mapping[str, str]
     """By operation: what its providers promise now, as JSON, to be pinned on new claims."""

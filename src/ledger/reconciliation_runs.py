@@ -35,9 +35,11 @@ _INSERT = f"""
 INSERT INTO reconciliation_runs (provider, requested_by, key, fingerprint, trigger, dry_run,
     moves_watermark, since, until, state, workflow_id, created_at, deadline_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'accepted', $10, $11, $12)
-ON CONFLICT (requested_by, key) DO NOTHING
+ON CONFLICT (provider, requested_by, key) DO NOTHING
 RETURNING {_ROW}"""  # noqa: S608 - constants only, here and below
-_BY_KEY = f"SELECT {_ROW} FROM reconciliation_runs WHERE requested_by = $1 AND key = $2"  # noqa: S608
+_BY_KEY = f"""
+SELECT {_ROW} FROM reconciliation_runs
+WHERE provider = $1 AND requested_by = $2 AND key = $3"""  # noqa: S608
 _READ = f"SELECT {_ROW} FROM reconciliation_runs WHERE id = $1"  # noqa: S608
 _BEGIN = f"""
 UPDATE reconciliation_runs
@@ -149,8 +151,9 @@ class ReconciliationRuns:
 
         Raises ValueError when the window is empty.
         """
+        known_by = (request.provider, request.requested_by, request.key)
         async with self._database.transaction() as connection:
-            first = await connection.fetchrow(_BY_KEY, request.requested_by, request.key)
+            first = await connection.fetchrow(_BY_KEY, *known_by)
             if first is not None:
                 return _read(first)
             since, until = await _window(connection, request, now=now)
@@ -171,7 +174,7 @@ class ReconciliationRuns:
             )
             if row is not None:
                 return _read(row, fresh=True)
-            first = await connection.fetchrow(_BY_KEY, request.requested_by, request.key)
+            first = await connection.fetchrow(_BY_KEY, *known_by)
             assert first is not None
             return _read(first)
 

@@ -85,7 +85,7 @@ reconciliation_runs = Table(
     # A run that has not ended by then is taken for lost.
     _instant("deadline_at"),
     _instant("ended_at", nullable=True),
-    UniqueConstraint("requested_by", "key"),
+    UniqueConstraint("provider", "requested_by", "key"),
     _one_of("state", RunState),
     _one_of("trigger", Trigger),
     CheckConstraint("since < until", name="window"),

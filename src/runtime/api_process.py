@@ -64,7 +64,9 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
                     )
                 )
             yield await resources.enter_async_context(
-                wiring.open_service(settings, executor, ledger=ledger, waiters=waiters)
+                wiring.open_service(
+                    settings, executor, client=client, ledger=ledger, waiters=waiters
+                )
             )
 
     return create_app(

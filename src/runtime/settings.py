@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     """JSON: `{"payments": {"key_lifetime_seconds": 43200}}`. A provider's own figures instead of
     the shipped ones. New operations are pinned to them; running ones keep what they began with."""
 
+    reconciliation_every_seconds: Annotated[int, Field(ge=0, le=604_800)] = 900
+    """How often a provider is reconciled that no operator has set a schedule for; 0 is never."""
+
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from temporalio.client import Client
 
 from api.authentication import KeyRing
 from api.limits import FirstRequests
@@ -20,6 +21,7 @@ from operations.declaration import Operation, SagaOperation
 from providers.contract import Provider
 from runtime.offering import offering_of
 from runtime.outside import provider_clients
+from runtime.reconciliation import TemporalReconciler
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
 
@@ -85,7 +87,12 @@ async def _persist(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 @asynccontextmanager
 async def open_service(
-    settings: Settings, executor: TemporalExecutor, *, ledger: Ledger, waiters: Waiters
+    settings: Settings,
+    executor: TemporalExecutor,
+    *,
+    client: Client,
+    ledger: Ledger,
+    waiters: Waiters,
 ) -> AsyncGenerator[Service]:
     """Everything behind the front door."""
     async with AsyncExitStack() as resources:
@@ -101,6 +108,7 @@ async def open_service(
             keys=keys,
             waiters=waiters,
             executor=executor,
+            reconciler=reconciler_of(settings, client, providers),
             operations=operations,
             profiles={name: profiles_of(op, providers) for name, op in operations.items()},
             now=now,
@@ -110,6 +118,18 @@ async def open_service(
                 burst=settings.api_new_operations_burst,
             ),
         )
+
+
+def reconciler_of(
+    settings: Settings, client: Client, providers: Mapping[str, Provider]
+) -> TemporalReconciler:
+    """Reconciliation of every provider whose records can be listed."""
+    return TemporalReconciler(
+        client,
+        task_queue=settings.temporal_task_queue,
+        providers=(name for name, found in providers.items() if found.profile.can_look_up),
+        every_seconds=settings.reconciliation_every_seconds,
+    )
 
 
 def profiles_of(operation: Operation, providers: Mapping[str, Provider]) -> str:

@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0004"
-down_revision = "0003"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 
@@ -81,7 +81,10 @@ def upgrade() -> None:
         sa.CheckConstraint("since < until", name=op.f("reconciliation_runs_window_check")),
         sa.PrimaryKeyConstraint("id", name=op.f("reconciliation_runs_pkey")),
         sa.UniqueConstraint(
-            "requested_by", "key", name=op.f("reconciliation_runs_requested_by_key_key")
+            "provider",
+            "requested_by",
+            "key",
+            name=op.f("reconciliation_runs_provider_requested_by_key_key"),
         ),
     )
     op.create_index(
