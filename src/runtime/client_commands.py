@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from operations.keys import Purpose
 from operations.states import Verdict
 from runtime.output import Output, OutputOption
 
@@ -111,6 +112,9 @@ def resolve(
     *,
     evidence: Annotated[str, typer.Option(help="How you know; it is kept.")],
     provider_reference: Annotated[str | None, typer.Option(help="For confirmed.")] = None,
+    purpose: Annotated[
+        Purpose | None, typer.Option(help="Which of its effects; else the one that waits.")
+    ] = None,
     data_dir: DataDir = _DATA_DIR,
     tenant: Tenant = "operator",
     output: OutputOption = Output.TABLE,
@@ -119,6 +123,8 @@ def resolve(
     body = {"verdict": verdict.value, "evidence": evidence}
     if provider_reference is not None:
         body["provider_reference"] = provider_reference
+    if purpose is not None:
+        body["purpose"] = purpose.value
     path = f"{_path(operation, key)}/steps/{quote(step, safe='')}/resolution"
     _operate(path, body, operation=operation, key=key, at=(data_dir, tenant), output=output)
 
@@ -218,6 +224,14 @@ def _show_resource(resource: dict[str, Any]) -> None:
         cells = [step[name] or "" for name in names]
         table.add_row(*cells, str(step["attempts"]), step["undo_state"] or "")
     _console.print(table)
+    for decided in resource["decisions"]:
+        about = decided["step"] or "the operation"
+        _console.print(
+            f"{decided['decided_at']} {decided['decided_by']} about {about}: "
+            f"{decided['verdict']} ({decided['evidence']})",
+            highlight=False,
+            markup=False,
+        )
     if resource["result"] is not None:
         _console.print(f"Receipt: {resource['result']['status']}")
         _console.print_json(json.dumps(resource["result"]["body"]))
