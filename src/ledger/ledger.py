@@ -7,6 +7,7 @@ from ledger.accounts import Accounts
 from ledger.announcements import Announcer
 from ledger.claims import Claims
 from ledger.database import Database
+from ledger.housekeeping import Housekeepings
 from ledger.endpoints import Endpoints
 from ledger.inbox import Inbox
 from ledger.local import LocalOperations
@@ -29,6 +30,7 @@ class Ledger:
     progress: Progresses
     relay: Relays
     reading: Readings
+    housekeeping: Housekeepings
     verdicts: Verdicts
     local: LocalOperations
     accounts: Accounts
@@ -49,6 +51,7 @@ class Ledger:
             progress=Progresses(database),
             relay=Relays(database),
             reading=Readings(database),
+            housekeeping=Housekeepings(database),
             verdicts=Verdicts(database),
             local=LocalOperations(database),
             accounts=Accounts(database),

@@ -24,6 +24,7 @@ from temporalio.worker import (
 
 from activities.books import LedgerActivities
 from activities.elsewhere import ElsewhereActivities
+from activities.housekeeping import HousekeepingActivities
 from activities.reconciliation import ReconciliationActivities
 from activities.remedies import Remedies
 from activities.steps import StepActivities
@@ -74,6 +75,7 @@ def make_worker(
             *(steps.perform, steps.look_up),
             *(books.record, books.recall, books.complete),
             *(elsewhere.begin, elsewhere.take_back),
+            HousekeepingActivities(ledger=ledger).expire,
         ],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         max_concurrent_activities=settings.worker_concurrent_steps,

@@ -5,11 +5,13 @@ from typing import Any
 
 from operations.declaration import Operation, SagaOperation
 from operations.registry import OPERATIONS
+from workflows.housekeeping import Housekeeping
 from workflows.operation_run import OperationRun
 from workflows.orders_place import PlaceOrder
 from workflows.payments_charge import ChargeCard
 from workflows.payments_charge_legacy import ChargeCardAtAcquirer
 from workflows.payments_refund import RefundCharge
+from workflows.reconciliation import Reconcile
 
 OPERATION_WORKFLOWS: tuple[type[OperationRun[Any]], ...] = (
     PlaceOrder,
@@ -17,6 +19,9 @@ OPERATION_WORKFLOWS: tuple[type[OperationRun[Any]], ...] = (
     ChargeCardAtAcquirer,
     RefundCharge,
 )
+
+SERVICE_WORKFLOWS: tuple[type, ...] = (Housekeeping, Reconcile)
+"""What runs on a schedule, for no client."""
 
 
 def check_registries(
