@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from runtime.codec import PayloadKeys
 from runtime.profiles import ProfileOverride
 
 ProviderName = Literal["payments", "acquirer", "warehouse", "carrier", "mail"]
@@ -13,7 +14,11 @@ ProviderName = Literal["payments", "acquirer", "warehouse", "carrier", "mail"]
 class Settings(BaseSettings):
     """What a deployment chooses. Every field has its bound, and a default where one is safe."""
 
-    model_config = SettingsConfigDict(env_prefix="TALLYSTICK_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="TALLYSTICK_",
+        extra="ignore",
+        hide_input_in_errors=True,  # it holds secrets
+    )
 
     database_url: SecretStr = SecretStr("postgresql://tallystick@127.0.0.1:5432/tallystick")
     """`postgresql://user:password@host:port/database`."""
@@ -28,6 +33,9 @@ class Settings(BaseSettings):
     """For Temporal Cloud."""
     temporal_tls: bool = False
     temporal_task_queue: str = "tallystick"
+    payload_keys: SecretStr | None = None
+    """Encrypts what Temporal keeps: `id:base64key,id:base64key`, 32 bytes each. The first encrypts,
+    all decrypt. The API and every worker need the same ones."""
     temporal_ui_url: str | None = None
     """Where people see runs; links in the API point there."""
 
@@ -115,6 +123,11 @@ class Settings(BaseSettings):
         scheme = self.database_url.get_secret_value().partition("://")[0]
         if scheme not in {"postgresql", "postgres"}:
             raise ValueError("TALLYSTICK_DATABASE_URL must begin with postgresql://")
+        if self.payload_keys is not None:
+            try:
+                PayloadKeys.parse(self.payload_keys.get_secret_value())
+            except ValueError as error:
+                raise ValueError(f"TALLYSTICK_PAYLOAD_KEYS: {error}") from None
         if self.payments == "stripe" and self.stripe_api_key is None:
             raise ValueError("TALLYSTICK_PAYMENTS=stripe needs TALLYSTICK_STRIPE_API_KEY")
         if self.mail == "smtp" and (self.smtp_host is None or self.smtp_sender is None):
