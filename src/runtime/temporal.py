@@ -16,7 +16,6 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +26,7 @@ from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE, CancelRequest, D
 from operations.failpoints import Failpoint, fail_at
 from operations.guarantees import ProviderProfile
 from operations.keys import workflow_id
+from runtime.codec import data_converter
 from runtime.settings import Settings
 
 START_TIMEOUT = timedelta(seconds=2)
@@ -47,13 +47,13 @@ _PROFILES = TypeAdapter(dict[str, ProviderProfile])
 
 async def connect(settings: Settings, *, lazy: bool = True) -> Client:
     """A client of the configured server; lazily, it need not be up yet."""
-    key = settings.temporal_api_key
+    key, keys = settings.temporal_api_key, settings.payload_keys
     return await Client.connect(
         settings.temporal_address,
         namespace=settings.temporal_namespace,
         api_key=None if key is None else key.get_secret_value(),
         tls=settings.temporal_tls,
-        data_converter=pydantic_data_converter,
+        data_converter=data_converter(None if keys is None else keys.get_secret_value()),
         lazy=lazy,
     )
 
