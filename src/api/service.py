@@ -81,6 +81,12 @@ class ApiSettings:
     cors_origins: tuple[str, ...] = ()
     temporal_ui_url: str | None = None
     temporal_namespace: str = "default"
+    webhook_secrets: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict[str, tuple[str, ...]], repr=False
+    )
+    """By the name in the webhook's path: what its messages are signed with."""
+    endpoints_allow_http: bool = False
+    endpoints_allow_private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

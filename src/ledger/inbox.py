@@ -53,6 +53,8 @@ class Proof:
     provider: str
     provider_reference: str
     event: str
+    key: str
+    """The effect's derived key; "" where the message matched by the provider's reference only."""
     checks: int = 0
     """How often the run was to be told before."""
 
@@ -110,7 +112,7 @@ class Inbox:
         proofs: list[Proof] = []
         for row in rows:
             if row["reading"] == Reading.CONFIRMED:
-                proofs.append(_proof(_message(row), row, row["id"], checks=row["checks"]))
+                proofs.append(_proof(_message(row), row, row["id"]))
             elif (proof := await self._match_again(row["id"], now=now)) is not None:
                 proofs.append(proof)
         return tuple(proofs)
@@ -189,10 +191,7 @@ async def _judge_locked(
                 now=now,
             )
         )
-        # A verdict names a step and a purpose; of a purpose that has several effects, the row alone
-        # says which one it is: whoever sends or looks up next reads it there.
-        if effect["purpose"] != Purpose.DUPLICATE:
-            proof = _proof(message, effect, kept["id"])
+        proof = _proof(message, effect, kept["id"])
     check_at = None if proof is None else now + timedelta(seconds=TELL_GRACE_SECONDS)
     await _note(connection, kept["id"], reading, now=now, effect=effect, check_at=check_at)
     return reading, proof
@@ -252,7 +251,8 @@ def _message(row: Any) -> Message:
     return Message(**{name: row[name] for name in sql.FIELDS})
 
 
-def _proof(message: Message, row: Any, message_id: int, *, checks: int = 0) -> Proof:
+def _proof(message: Message, row: Any, message_id: int) -> Proof:
+    """`row` is the message's own, or its effect's."""
     return Proof(
         message_id=message_id,
         claim_id=row["claim_id"],
@@ -261,5 +261,6 @@ def _proof(message: Message, row: Any, message_id: int, *, checks: int = 0) -> P
         provider=message.provider,
         provider_reference=_called(message),
         event=message.event or message.version,
-        checks=checks,
+        key=row.get("key", message.reference or ""),
+        checks=row.get("checks", 0),
     )

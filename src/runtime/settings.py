@@ -1,10 +1,11 @@
 """Settings: environment variables with the prefix `TALLYSTICK_`. The README's table names each."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from providers.webhook_signatures import is_secret
 from runtime.codec import PayloadKeys
 from runtime.profiles import ProfileOverride
 
@@ -105,6 +106,14 @@ class Settings(BaseSettings):
     reconciliation_every_seconds: Annotated[int, Field(ge=0, le=604_800)] = 900
     """How often a provider is reconciled that no operator has set a schedule for; 0 is never."""
 
+    webhook_secrets: dict[str, SecretStr | tuple[SecretStr, ...]] = {}
+    """JSON: `{"stripe": "whsec_…", "payments": ["whsec_new", "whsec_old"]}`. By provider, what its
+    webhooks are signed with; several while they are changed."""
+    endpoints_allow_http: bool = False
+    """Whether events may be sent to tenants' endpoints without TLS: for tests on one machine."""
+    endpoints_allow_private: bool = False
+    """Whether endpoints may be in a private network: then tenants can reach what is in it."""
+
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -118,6 +127,17 @@ class Settings(BaseSettings):
                 split[name] = tuple(part.strip() for part in given.split(",") if part.strip())
         return split
 
+    @property
+    def webhook_secrets_by_name(self) -> dict[str, tuple[str, ...]]:
+        """What webhooks are signed with. Of a provider of ours without a secret, none counts."""
+        names = ("stripe", *get_args(ProviderName), *self.webhook_secrets)
+        return {name: self._secrets_of(name) for name in names}
+
+    def _secrets_of(self, name: str) -> tuple[str, ...]:
+        given = self.webhook_secrets.get(name, ())
+        secrets = (given,) if isinstance(given, SecretStr) else given
+        return tuple(secret.get_secret_value() for secret in secrets)
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         scheme = self.database_url.get_secret_value().partition("://")[0]
@@ -128,6 +148,9 @@ class Settings(BaseSettings):
                 PayloadKeys.parse(self.payload_keys.get_secret_value())
             except ValueError as error:
                 raise ValueError(f"TALLYSTICK_PAYLOAD_KEYS: {error}") from None
+        for name, secrets in self.webhook_secrets_by_name.items():
+            if not all(is_secret(secret, standard=name != "stripe") for secret in secrets):
+                raise ValueError(f"TALLYSTICK_WEBHOOK_SECRETS: {name}'s is not whsec_ and base64")
         if self.payments == "stripe" and self.stripe_api_key is None:
             raise ValueError("TALLYSTICK_PAYMENTS=stripe needs TALLYSTICK_STRIPE_API_KEY")
         if self.mail == "smtp" and (self.smtp_host is None or self.smtp_sender is None):

@@ -19,10 +19,12 @@ from ledger.database import Database
 from ledger.ledger import Ledger
 from operations.declaration import Operation, SagaOperation
 from providers.contract import Provider
+from runtime.deliverer import Deliverer
 from runtime.offering import offering_of
 from runtime.outside import provider_clients
 from runtime.reconciliation import TemporalReconciler
 from runtime.settings import Settings
+from runtime.sweep import Sweep
 from runtime.temporal import TemporalExecutor
 
 LOOP_PAUSE_SECONDS = 1.0
@@ -156,6 +158,20 @@ def check_providers(operations: Iterable[Operation], providers: Mapping[str, Pro
                 raise ValueError(f"{operation.name}: {', '.join(both)} is here and elsewhere")
 
 
+def message_loops(
+    settings: Settings, ledger: Ledger, executor: TemporalExecutor
+) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+    """What every worker does for messages in and events out."""
+    sweep = Sweep(ledger, executor, now=now)
+    deliverer = Deliverer(
+        ledger,
+        now=now,
+        allow_http=settings.endpoints_allow_http,
+        allow_private=settings.endpoints_allow_private,
+    )
+    return (sweep.run, sweep.tidy, deliverer.run)
+
+
 def api_settings(settings: Settings) -> ApiSettings:
     """The part of the settings that the API sees."""
     return ApiSettings(
@@ -163,4 +179,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         cors_origins=settings.api_cors_origins,
         temporal_ui_url=settings.temporal_ui_url,
         temporal_namespace=settings.temporal_namespace,
+        webhook_secrets=settings.webhook_secrets_by_name,
+        endpoints_allow_http=settings.endpoints_allow_http,
+        endpoints_allow_private=settings.endpoints_allow_private,
     )

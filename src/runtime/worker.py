@@ -146,7 +146,10 @@ async def running_worker(
             reconciler=wiring.reconciler_of(settings, client, providers),
             now=wiring.now,
         )
-        await resources.enter_async_context(wiring.background(relay.run, schedule, keeper.run))
+        messages = wiring.message_loops(settings, ledger, executor)
+        await resources.enter_async_context(
+            wiring.background(relay.run, schedule, keeper.run, *messages)
+        )
         yield worker
 
 
