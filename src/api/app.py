@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import accounts, health, listing, operating, reading, streaming
+from api import accounts, endpoints, health, listing, operating, reading, streaming, webhooks
 from api.documentation import ProblemDocument
 from api.keys_in_paths import EncodedPaths
 from api.observing import Observed
@@ -79,6 +79,8 @@ def create_app(
     app.include_router(operating.router)
     app.include_router(streaming.router)
     app.include_router(accounts.router)
+    app.include_router(webhooks.router)
+    app.include_router(endpoints.router)
     app.include_router(health.router)
     _handle_failures(app)
     _document(app, operations)
@@ -93,7 +95,7 @@ def _middleware(settings: ApiSettings) -> list[Middleware]:
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(settings.cors_origins),
-                allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH"],
+                allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
                 allow_headers=ACCEPTED_HEADERS,
                 expose_headers=EXPOSED_HEADERS,
                 max_age=PREFLIGHT_SECONDS,
@@ -167,7 +169,7 @@ def _document(app: FastAPI, operations: tuple[Operation, ...]) -> None:
                 schemas[model.__name__] = schema
             components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             for path, methods in document["paths"].items():
-                if path.startswith("/v1/"):
+                if path.startswith("/v1/") and not path.startswith("/v1/webhooks/"):
                     for described in methods.values():
                         described["security"] = [{"key": []}]
         assert app.openapi_schema is not None
