@@ -17,7 +17,7 @@ from activities.reconciliation_metrics import tell_end
 from activities.remedies import Remedies, undoable_actions
 from ledger.ledger import Ledger
 from ledger.reconciliation_pages import PageResult
-from ledger.reconciliation_runs import RUN_SECONDS_MAX, RunRequest, RunRow
+from ledger.reconciliation_runs import MIN_AGE, RUN_SECONDS_MAX, RunRequest, RunRow
 from operations.declaration import Operation, SagaOperation
 from operations.errors import Unavailable
 from operations.halves import Finding, OurEffect, TheirRecord
@@ -125,6 +125,8 @@ class ReconciliationActivities:
     async def match(self, run_id: int) -> Turn:
         """Join pages of staged records with our effects."""
         run = await self._run(run_id)
+        # Before the effects are read: an operation that ends in between has its rows by then.
+        meant = await self._meant_by_open_operations(run)
         undoable = undoable_actions(self.operations, provider=run.provider)
         for _ in range(PAGES_PER_TURN):
             page = await self.ledger.reconciliation.pages.groups(
@@ -135,9 +137,9 @@ class ReconciliationActivities:
             )
             if page is None or run.is_over:
                 return Turn(finished=True)
-            found = match(page.view)
+            found = [f for f in match(page.view) if not _is_under_way(f, meant, run=run)]
             kept = [finding for finding in found if finding.kind is not FindingKind.MATCHED]
-            kept = await self._explained(run, kept)
+            kept = await self._explained(run, kept, meant)
             counts = Counter(finding.kind.value for finding in found)
             counts["records"] = sum(record.judged for record in page.view.records)
             result = PageResult(findings=kept, counts=counts, match_cursor=page.cursor)
@@ -210,7 +212,9 @@ class ReconciliationActivities:
     def _account(self, run: RunRow) -> str:
         return self.providers[run.provider].profile.account
 
-    async def _explained(self, run: RunRow, findings: Sequence[Finding]) -> list[Finding]:
+    async def _explained(
+        self, run: RunRow, findings: Sequence[Finding], meant: Mapping[str, dict[str, str]]
+    ) -> list[Finding]:
         """Add what may explain a leftover record: proposals, and operations under way."""
         leftover = [found for found in findings if found.kind is FindingKind.PROVIDER_ONLY]
         if not leftover:
@@ -219,7 +223,6 @@ class ReconciliationActivities:
         candidates = await self.ledger.reconciliation.pages.candidates(
             run, account=self._account(run), amounts=sorted(amounts)
         )
-        meant = await self._meant_by_open_operations(run)
         explained = [propose(finding, candidates) for finding in findings]
         return [_with_operation(finding, meant) for finding in explained]
 
@@ -294,6 +297,14 @@ def _behind(run: RunRow) -> tuple[datetime, str]:
         return run.since, ""
     at, _, key = run.sweep_cursor.partition(" ")
     return datetime.fromisoformat(at), key
+
+
+def _is_under_way(finding: Finding, meant: Mapping[str, dict[str, str]], *, run: RunRow) -> bool:
+    """Whether a leftover record is so young that the operation that means it is still at it."""
+    if finding.kind is not FindingKind.PROVIDER_ONLY:
+        return False
+    young = run.created_at - finding.occurred_at < MIN_AGE
+    return young and finding.evidence["theirs"]["reference"] in meant
 
 
 def _with_operation(finding: Finding, meant: Mapping[str, dict[str, str]]) -> Finding:

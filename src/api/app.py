@@ -12,7 +12,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import accounts, endpoints, health, listing, operating, reading, streaming, webhooks
+from api import (
+    accounts,
+    endpoints,
+    findings,
+    health,
+    listing,
+    operating,
+    reading,
+    reconciling,
+    streaming,
+    webhooks,
+)
 from api.documentation import ProblemDocument
 from api.keys_in_paths import EncodedPaths
 from api.observing import Observed
@@ -81,6 +92,8 @@ def create_app(
     app.include_router(accounts.router)
     app.include_router(webhooks.router)
     app.include_router(endpoints.router)
+    app.include_router(findings.router)
+    app.include_router(reconciling.router)
     app.include_router(health.router)
     _handle_failures(app)
     _document(app, operations)

@@ -4,7 +4,7 @@ The statements of reconciliation are set-based, so they are written as SQL, each
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -127,6 +127,10 @@ class RunRow:
         """Whether it has ended."""
         return self.ended_at is not None
 
+    def made(self, *, fresh: bool) -> "RunRow":
+        """The same row, with who made it."""
+        return replace(self, fresh=fresh)
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderSchedule:
@@ -238,8 +242,13 @@ class ReconciliationRuns:
 async def _window(
     connection: Connection, request: RunRequest, *, now: datetime
 ) -> tuple[datetime, datetime]:
-    """[watermark - overlap, now - min_age), unless the request says otherwise."""
-    until = request.until or now - MIN_AGE
+    """[watermark - overlap, now - min_age), unless the request says otherwise.
+
+    A person who asks now wants to see what is there now: what is young and belongs to an operation
+    under way is told apart by its key.
+    """
+    age = MIN_AGE if request.trigger is Trigger.SCHEDULE else timedelta(0)
+    until = request.until or now - age
     since = request.since
     if since is None:
         watermark = await connection.fetchval(_WATERMARK, request.provider)

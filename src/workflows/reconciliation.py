@@ -132,7 +132,7 @@ class Reconcile:
         state = "finished" if turn.finished else "under way"
         workflow.set_current_details(
             f"Run **{run_id}**: {name} {state}. {turn.remark}\n\n"
-            f"`GET /v1/reconciliation/runs/{run_id}` has its counts."
+            f"The run with this number has its counts in the API."
         )
 
 
