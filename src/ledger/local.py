@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from asyncpg import PostgresError, Record
+from asyncpg import PostgresError
 from asyncpg.exceptions import (
     CheckViolationError,
     DeadlockDetectedError,
@@ -21,7 +21,7 @@ from asyncpg.exceptions import (
     SerializationError,
 )
 
-from ledger import outbox, transfers
+from ledger import transfers
 from ledger.claims import Claim, Intent
 from ledger.database import Database
 from ledger.local_effects import LocalEffect, headers_text
@@ -30,7 +30,6 @@ from operations.contracts import StoredReceipt
 from operations.declaration import LocalOperation, Request
 from operations.failpoints import Failpoint, fail_at
 from operations.keys import workflow_id
-from operations.messages import EventType
 from operations.receipts import success_receipt
 
 LOCK_WAIT_SECONDS = 2.0
@@ -74,11 +73,12 @@ class LocalOperations:
         """Claim the key, apply the effect and keep the receipt, in one transaction; or find the
         claim that was first."""
         effect = EFFECTS[operation.name]
-        arguments = _arguments(effect, intent, request, operation=operation, now=now)
+        call = _call(effect, intent, request, operation=operation, now=now)
         for attempt in range(TRIES):
             fail_at(Failpoint.LOCAL_COMMITTING)
             try:
-                row = await self._apply(effect, arguments, tells=intent.tells, now=now)
+                async with self._database.connection() as connection:
+                    row = await connection.fetchrow(*call)
             except LockNotAvailableError as error:
                 return StillProcessing() if _is_about_claims(error) else Crowded()
             except _OVERTAKEN as error:
@@ -92,21 +92,8 @@ class LocalOperations:
             # The winner committed while we waited on its key: the next snapshot sees it.
         return Crowded()
 
-    async def _apply(
-        self, effect: LocalEffect, arguments: tuple[Any, ...], *, tells: bool, now: datetime
-    ) -> Record | None:
-        """All in one statement; and, for a tenant with endpoints, what they are told beside it."""
-        if not tells:
-            async with self._database.connection() as connection:
-                return await connection.fetchrow(effect.statement.sql, *arguments)
-        async with self._database.transaction() as connection:
-            row = await connection.fetchrow(effect.statement.sql, *arguments)
-            if row is not None and row["fresh"]:
-                await outbox.tell(connection, row["id"], EventType.DONE, now=now)
-        return row
 
-
-def _arguments(
+def _call(
     effect: LocalEffect,
     intent: Intent,
     request: Request,
@@ -119,7 +106,8 @@ def _arguments(
     receipt = success_receipt(
         answer, status=operation.success_status, operation=intent.operation, key=intent.key
     )
-    return effect.statement.arguments(
+    statement = effect.telling if intent.tells else effect.statement
+    return statement(
         tenant=intent.tenant,
         operation=intent.operation,
         key=intent.key,

@@ -26,11 +26,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.elements import ColumnElement
 
+from ledger import outbox
 from ledger.claims import CLAIM_COLUMNS
 from ledger.statements import Statement
 from ledger.tables import claims
 from operations.contracts import StoredReceipt
 from operations.declaration import Request
+from operations.messages import EventType
 from operations.states import ClaimState, Outcome
 
 Values = dict[str, Any]
@@ -42,6 +44,8 @@ class LocalEffect:
 
     statement: Statement
     """Claims, applies and keeps the receipt: all or nothing."""
+    telling: Statement
+    """The same for a tenant with endpoints: writes what they are told, too."""
     prepare: Callable[[Request, str], tuple[Values, Values]]
     """From a request and the operation's workflow ID: the statement's values, and the answer."""
     guards: frozenset[str]
@@ -53,8 +57,8 @@ def local_statement(
     *,
     refusals: Mapping[str, StoredReceipt],
     effects: Callable[[CTE], Sequence[CTE]],
-) -> Statement:
-    """One statement for a local operation.
+) -> tuple[Statement, Statement]:
+    """The one statement of a local operation, and that which also tells the tenant's endpoints.
 
     `judged` selects one row with the column `refusal`: why the operation cannot be done, as the
     statement's snapshot has it, or NULL. `effects` makes what is to be applied, from the claim's
@@ -68,7 +72,8 @@ def local_statement(
         select(true().label("fresh"), *(inserted.c[column.name] for column in CLAIM_COLUMNS)),
         select(false().label("fresh"), *(known.c[column.name] for column in CLAIM_COLUMNS)),
     )
-    return Statement(answer.add_cte(*effects(inserted)))
+    applied = answer.add_cte(*effects(inserted))
+    return Statement(applied), Statement(applied.add_cte(outbox.told(inserted, EventType.DONE)))
 
 
 def succeeded(inserted: CTE) -> Any:

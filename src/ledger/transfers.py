@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import (
     CTE,
     BigInteger,
+    Integer,
     Select,
     Text,
     bindparam,
@@ -37,7 +38,7 @@ _amount = bindparam("amount_minor", type_=BigInteger)
 def _judged() -> Select[tuple[str | None]]:
     """Why the transfer cannot be made, as the statement's snapshot has it, or NULL."""
     payer, payee = accounts.alias("payer"), accounts.alias("payee")
-    one = select(literal_column("1").label("one")).subquery("one")
+    one = select(literal_column("1", Integer).label("one")).subquery("one")
     both = one.outerjoin(payer, (payer.c.tenant == _tenant) & (payer.c.id == _payer)).outerjoin(
         payee, (payee.c.tenant == _tenant) & (payee.c.id == _payee)
     )
@@ -128,17 +129,17 @@ def _prepare(request: Request, workflow_id: str) -> tuple[Values, Values]:
     return values, answer
 
 
+_STATEMENT, _TELLING = local_statement(
+    _judged(),
+    refusals={
+        refusal.value: problem_receipt(Outcome.DECLINED, detail=refusal.detail, code=refusal.value)
+        for refusal in Refusal
+    },
+    effects=_apply,
+)
 EFFECT = LocalEffect(
-    statement=local_statement(
-        _judged(),
-        refusals={
-            refusal.value: problem_receipt(
-                Outcome.DECLINED, detail=refusal.detail, code=refusal.value
-            )
-            for refusal in Refusal
-        },
-        effects=_apply,
-    ),
+    statement=_STATEMENT,
+    telling=_TELLING,
     prepare=_prepare,
     guards=frozenset({FLOOR_CHECK, LIMIT_CHECK, *TRANSFER_KEYS}),
 )
