@@ -8,6 +8,8 @@
 | `POST /admin/ledger` `{"provider", "records": […]}` | writes records, 201 with their `ids` |
 | `DELETE /admin/ledger?provider=` | empties the ledger and the keys, and drops late commits |
 | `POST /admin/temperament` `{"provider": "acquirer", "temperament"}` | changes it |
+| `POST /admin/webhooks` `{"provider", "url", "secret", "events", "mode", "seconds"}` | sends them |
+| `DELETE /admin/webhooks` | sends none any more |
 | `GET /admin/health` | 200 once everything listens, with the addresses |
 """
 
@@ -20,6 +22,7 @@ from aiohttp import web
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from providers.simulated.books import Books, NewEffect, Pages
+from providers.simulated.courier import Courier, CourierOrder
 from providers.simulated.desk import Desk, sentence
 from providers.simulated.faults import FaultBook, FaultOrder
 from providers.simulated.reads import ledger_row
@@ -85,12 +88,14 @@ class Admin:
         faults: FaultBook,
         desks: Mapping[ProviderName, Desk],
         doors: Mapping[ProviderName, Door],
+        courier: Courier,
     ) -> None:
         """Rule over these parts."""
         self._books = books
         self._faults = faults
         self._desks = desks
         self._doors = doors
+        self._courier = courier
         self._routes: dict[tuple[str, str], Callable[[web.BaseRequest], Awaitable[Answer]]] = {
             ("POST", "/admin/faults"): self._arm,
             ("GET", "/admin/faults"): self._armed,
@@ -99,6 +104,8 @@ class Admin:
             ("POST", "/admin/ledger"): self._seed,
             ("DELETE", "/admin/ledger"): self._wipe,
             ("POST", "/admin/temperament"): self._temper,
+            ("POST", "/admin/webhooks"): self._send_webhooks,
+            ("DELETE", "/admin/webhooks"): self._send_no_webhooks,
             ("GET", "/admin/health"): self._health,
         }
 
@@ -170,6 +177,15 @@ class Admin:
         order = TemperamentOrder.model_validate_json(await request.read())
         self._desks[order.provider].temperament = order.temperament
         return answer(200, order.model_dump(mode="json"))
+
+    async def _send_webhooks(self, request: web.BaseRequest) -> Answer:
+        order = CourierOrder.model_validate_json(await request.read())
+        await self._courier.order(order)
+        return answer(201, order.model_dump(mode="json", exclude={"secret"}))
+
+    async def _send_no_webhooks(self, _: web.BaseRequest) -> Answer:
+        await self._courier.cancel()
+        return answer(200, [])
 
     async def _health(self, _: web.BaseRequest) -> Answer:
         return answer(200, {name: door.url for name, door in self._doors.items()})

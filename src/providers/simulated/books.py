@@ -49,6 +49,11 @@ CREATE TABLE IF NOT EXISTS keys (
     created_us  INTEGER NOT NULL,
     PRIMARY KEY (provider, key)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS couriers (
+    provider    TEXT PRIMARY KEY,
+    instruction TEXT NOT NULL,
+    cursor      INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 
 _COLUMNS = (
@@ -215,6 +220,45 @@ class Pages:
     def forget_key(self, provider: str, key: str) -> None:
         """Drop what is remembered under a key."""
         self._connection.execute("DELETE FROM keys WHERE provider = ? AND key = ?", (provider, key))
+
+    def order_courier(self, provider: str, instruction: str) -> None:
+        """Keep what is ordered; the first order begins behind the last row."""
+        self._connection.execute(
+            "INSERT INTO couriers SELECT ?1, ?2, coalesce(max(seq), 0) FROM effects WHERE true"
+            " ON CONFLICT (provider) DO UPDATE SET instruction = excluded.instruction",
+            (provider, instruction),
+        )
+
+    def courier_orders(self) -> list[str]:
+        """Every order."""
+        return [row[0] for row in self._connection.execute("SELECT instruction FROM couriers")]
+
+    def behind_courier(self, provider: str, *, before_us: int, limit: int) -> list[Effect]:
+        """Rows that the courier has not told of, committed before a time, in order."""
+        return self._select(
+            "provider = ?1 AND seq > (SELECT cursor FROM couriers WHERE provider = ?1)"
+            " AND created_us <= ?2 ORDER BY seq LIMIT ?3",
+            provider,
+            before_us,
+            limit,
+        )
+
+    def move_courier(self, provider: str, cursor: int) -> None:
+        """The courier has told of everything up to `cursor`."""
+        self._connection.execute(
+            "UPDATE couriers SET cursor = max(cursor, ?) WHERE provider = ?", (cursor, provider)
+        )
+
+    def cancel_courier(self) -> None:
+        """Forget every order."""
+        self._connection.execute("DELETE FROM couriers")
+
+    def undos_up_to(self, target: str, seq: int) -> int:
+        """How many rows up to `seq` undo a row: each of them has moved its state."""
+        row = self._connection.execute(
+            "SELECT count(*) FROM effects WHERE target = ? AND seq <= ?", (target, seq)
+        ).fetchone()
+        return int(row[0])
 
     def wipe(self, provider: str | None) -> None:
         """Empty the ledger and the keys, of one provider or of all."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from providers.simulated import acquirer, carrier, mail, payments, warehouse
 from providers.simulated.admin import Admin
 from providers.simulated.books import Books
+from providers.simulated.courier import Courier
 from providers.simulated.desk import Desk
 from providers.simulated.faults import FaultBook
 from providers.simulated.service import Service
@@ -58,8 +59,10 @@ async def open_world(config: WorldConfig) -> AsyncGenerator[Mapping[str, str]]:
             port = config.port_of(service.name)
             desks[service.name] = desk
             doors[service.name] = Door(desk.respond, host=config.host, port=port)
+        courier = Courier(books, {service.name: service for service in SERVICES})
+        stack.push_async_callback(courier.close)
         admin = Door(
-            Admin(books=books, faults=faults, desks=desks, doors=doors).respond,
+            Admin(books=books, faults=faults, desks=desks, doors=doors, courier=courier).respond,
             host=config.host,
             port=config.admin_port,
             body_max_bytes=ADMIN_BODY_MAX_BYTES,
@@ -68,6 +71,7 @@ async def open_world(config: WorldConfig) -> AsyncGenerator[Mapping[str, str]]:
         stack.push_async_callback(_close, *doors.values(), admin)
         for door in (*doors.values(), admin):
             await door.open()
+        await courier.resume()
         addresses = {"admin": admin.url, **{str(name): door.url for name, door in doors.items()}}
         if config.announce is not None:
             _announce(config.announce, addresses)
