@@ -37,6 +37,9 @@ NEVER_STARTED_SECONDS = 2.0
 """A claim that is still accepted after this long may have lost the process that was to start it:
 whoever attaches makes sure that there is a run."""
 
+GIVEN_UP_SECONDS = 1.0
+"""How long nobody waits for a run that could not be started: then the relay may have done it."""
+
 Model = TypeVar("Model", bound=BaseModel)
 
 _log = structlog.get_logger(__name__)
@@ -119,7 +122,10 @@ async def _claim_within_limit(
     """Claim the key unless that would be one new operation too many for the tenant."""
     intent = submission.intent
     scope = (intent.tenant, intent.operation, intent.key)
-    with service.first_requests.admission(scope) as admission:
+    joined = await service.joins.join(scope)
+    if joined is not None:
+        return joined
+    with service.joins.lead(scope) as found, service.first_requests.admission(scope) as admission:
         if not admission.granted:
             first = await _read_first(intent, service=service)
             if first is None:
@@ -129,6 +135,7 @@ async def _claim_within_limit(
             intent, fitting, operation=submission.operation, service=service
         )
         admission.settle(fresh=claim.fresh)
+        found.set_result(claim)
         return claim
 
 
@@ -145,14 +152,17 @@ async def attach(
 
     Returns the submission without its wish to wait when that could not be fulfilled.
     """
-    seconds, cut_short = submission.prefer.wait_at_most_seconds, False
     with service.waiters.watch(claim) as watch:
         if claim.fresh or _may_lack_a_run(claim, service=service):
             started = await asyncio.shield(_start(claim, service=service))
             if not started:
-                seconds, cut_short = 0, True
-        claim = await watch.until(_is_settled_for_now, seconds=seconds)
-    if (cut_short or service.waiters.draining) and not _is_settled_for_now(claim):
+                watch.give_up(seconds=GIVEN_UP_SECONDS)
+        claim = await watch.until(
+            lambda now: _is_settled_for_now(now) or watch.given_up,
+            seconds=submission.prefer.wait_at_most_seconds,
+        )
+        cut_short = watch.given_up or service.waiters.draining
+    if cut_short and not _is_settled_for_now(claim):
         unfulfilled = replace(submission.prefer, wait_seconds=None)
         return claim, replace(submission, prefer=unfulfilled)
     return claim, submission
@@ -327,11 +337,15 @@ def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:
 
 async def _start(claim: Claim, *, service: Service) -> bool:
     """Start the run; False when Temporal is away: then the relay starts it later."""
-    try:
-        await service.executor.start(claim)
-    except ExecutorUnavailable as error:
-        _log.warning("run.not_started", claim=claim.id, reason=str(error))
-        return False
+    async with service.starts.gate:
+        if service.starts.paused:
+            return False
+        try:
+            await service.executor.start(claim)
+        except ExecutorUnavailable as error:
+            service.starts.pause()
+            _log.warning("run.not_started", claim=claim.id, reason=str(error)[:200])
+            return False
     return True
 
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from api.authentication import KeyRing
 from api.limits import FirstRequests, Streams
+from api.starting import Joins, Starts
 from api.waiting import Waiters
 from ledger.claims import Claim
 from ledger.ledger import Ledger
@@ -107,6 +108,8 @@ class Service:
         default_factory=lambda: FirstRequests(per_second=0.0, burst=1)
     )
     streams: Streams = field(default_factory=Streams)
+    starts: Starts = field(default_factory=Starts)
+    joins: Joins = field(default_factory=Joins)
 
 
 def service_of(request: Request) -> Service:

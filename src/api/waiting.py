@@ -25,7 +25,18 @@ class Watch:
         self._draining = draining
         self._latest: Claim | None = None
         self._changed = asyncio.Event()
+        self._given_up_until = float("-inf")
         self.waiters = 0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether there was no run to wait for just now."""
+        return asyncio.get_running_loop().time() < self._given_up_until
+
+    def give_up(self, *, seconds: float) -> None:
+        """There is no run, and will not be for `seconds`: let those go who wait for its end."""
+        self._given_up_until = asyncio.get_running_loop().time() + seconds
+        self.wake()
 
     def show(self, claim: Claim) -> None:
         """Tell everybody who waits what the claim looks like now."""

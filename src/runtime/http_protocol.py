@@ -26,6 +26,7 @@ class BoundedHttp(HttpToolsProtocol):
     _arriving: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = True
+    _has_begun = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head."""
@@ -48,6 +49,7 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self._has_begun = True
         self._await_end(HEAD_SECONDS)
 
     def on_headers_complete(self) -> None:
@@ -58,7 +60,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The whole request is here."""
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._head_bytes, self._has_begun = True, 0, False
         self._stop_waiting()
         super().on_message_complete()
 
@@ -77,7 +79,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         earlier: Any = self.cycle
-        if self._in_head and self._head_bytes == 0:
+        if not self._has_begun:
             self.transport.close()
         elif self._in_head and (earlier is None or earlier.response_complete):
             detail = f"The head did not arrive within {HEAD_SECONDS:.0f} seconds."

@@ -1,5 +1,6 @@
 """Temporal as the executor: connect, start runs so that there is only one, and ask them things."""
 
+import asyncio
 from datetime import timedelta
 
 from pydantic import TypeAdapter
@@ -110,23 +111,25 @@ class TemporalExecutor:
     async def _start(self, claim: Claim, reuse: WorkflowIDReusePolicy, *, recovered: bool) -> None:
         fail_at(Failpoint.RUN_STARTING)
         try:
-            await self._client.start_workflow(
-                claim.operation,
-                run_of(claim, recovered=recovered),
-                id=workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key),
-                task_queue=self._task_queue,
-                id_reuse_policy=reuse,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                task_timeout=TASK_TIMEOUT,
-                static_summary=f"{claim.operation} for {claim.tenant}",
-                static_details=_details(claim),
-                search_attributes=_attributes(claim),
-                priority=Priority(fairness_key=claim.tenant),
-                request_eager_start=self._eager,
-                rpc_timeout=START_TIMEOUT,
-            )
-        except (RPCError, RuntimeError) as error:
-            raise ExecutorUnavailable(f"Temporal did not start the run: {error}") from error
+            # The client tries again after each failed call: its own bound is for one of them.
+            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
+                await self._client.start_workflow(
+                    claim.operation,
+                    run_of(claim, recovered=recovered),
+                    id=workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key),
+                    task_queue=self._task_queue,
+                    id_reuse_policy=reuse,
+                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                    task_timeout=TASK_TIMEOUT,
+                    static_summary=f"{claim.operation} for {claim.tenant}",
+                    static_details=_details(claim),
+                    search_attributes=_attributes(claim),
+                    priority=Priority(fairness_key=claim.tenant),
+                    request_eager_start=self._eager,
+                    rpc_timeout=START_TIMEOUT,
+                )
+        except (RPCError, RuntimeError, TimeoutError) as error:
+            raise ExecutorUnavailable(f"Temporal did not start the run: {error!r}") from error
         fail_at(Failpoint.RUN_STARTED)
 
     async def _update(self, claim: Claim, name: str, argument: object) -> None:
