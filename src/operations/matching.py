@@ -28,13 +28,15 @@ _UNDONE_OUTCOMES = frozenset({Outcome.DECLINED, Outcome.COMPENSATED, Outcome.CAN
 
 
 def match(view: View) -> tuple[Finding, ...]:
-    """One finding for each judged record, `matched` included, and one more for each refund that
-    gives back too much. In the order of (subject, kind)."""
+    """One finding for each judged record, `matched` included, and one more for each refund of ours
+    that gives back too much. In the order of (subject, kind)."""
     joined, leftover = _join(view)
-    found = [_provider_only(record) for record in leftover]
+    excess = _refund_excess(view)
+    told = {finding.subject for finding in excess}
+    found = [_provider_only(record) for record in leftover if record.id not in told]
     for effect, records in joined:
         found += _compare(effect, records, view)
-    found += _refund_excess(view)
+    found += excess
     judged = {record.id for record in view.records if record.judged}
     return tuple(
         sorted((f for f in found if f.record_id in judged), key=lambda f: (f.subject, f.kind))

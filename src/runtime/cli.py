@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ledger.access import ApiKey, Role
 from ledger.database import StorageUnavailable
 from ledger.ledger import Ledger
-from runtime import client_commands
+from runtime import client_commands, reconcile_commands
 from runtime.output import Output, OutputOption
 from runtime.probe.command import probe
 from runtime.settings import Settings
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 keys = typer.Typer(help="API keys: issue, list, revoke.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+app.add_typer(reconcile_commands.app, name="reconcile")
 app.command()(client_commands.submit)
 app.command()(client_commands.status)
 app.command("list")(client_commands.list_operations)

@@ -42,8 +42,8 @@ def submit(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit an operation. Repeating the command is safe: the key makes it the same operation."""
-    with _client(data_dir, tenant) as client:
-        answer = _ask(
+    with open_client(data_dir, tenant) as client:
+        answer = ask(
             client,
             "PUT",
             _path(operation, key),
@@ -64,8 +64,8 @@ def status(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how an operation stands."""
-    with _client(data_dir, tenant) as client:
-        resource = _read(_ask(client, "GET", _path(operation, key)))
+    with open_client(data_dir, tenant) as client:
+        resource = read_answer(ask(client, "GET", _path(operation, key)))
     if output is Output.JSON:
         typer.echo(json.dumps(resource, indent=2))
         return
@@ -86,9 +86,9 @@ def list_operations(
     params: dict[str, str] = {"limit": str(min(limit, 100))}
     params |= {"state": state} if state else {}
     params |= {"operation": operation} if operation else {}
-    with _client(data_dir, tenant) as client:
+    with open_client(data_dir, tenant) as client:
         while len(found) < limit:
-            page = _read(_ask(client, "GET", "/v1/operations", params=params))
+            page = read_answer(ask(client, "GET", "/v1/operations", params=params))
             found += page["operations"]
             if page["next_cursor"] is None:
                 break
@@ -154,16 +154,16 @@ def _operate(
     output: Output,
 ) -> None:
     """Do something about the operation as it stands now: read it, then act on that version."""
-    with _client(*at) as client:
-        tag = _ask(client, "GET", _path(operation, key)).headers.get("etag", "")
-        resource = _read(_ask(client, "POST", path, json=body, headers={"If-Match": tag}))
+    with open_client(*at) as client:
+        tag = ask(client, "GET", _path(operation, key)).headers.get("etag", "")
+        resource = read_answer(ask(client, "POST", path, json=body, headers={"If-Match": tag}))
     if output is Output.JSON:
         typer.echo(json.dumps(resource, indent=2))
         return
     _show_resource(resource)
 
 
-def _client(data_dir: Path, tenant: str) -> httpx.Client:
+def open_client(data_dir: Path, tenant: str) -> httpx.Client:
     """A client for the API that the environment, or else dev.json, names."""
     url, token = os.environ.get("TALLYSTICK_API_URL"), os.environ.get("TALLYSTICK_API_KEY")
     if url is None or token is None:
@@ -171,7 +171,7 @@ def _client(data_dir: Path, tenant: str) -> httpx.Client:
             found = json.loads((data_dir / "dev.json").read_text())
             url, token = url or found["api"], token or found["keys"][tenant]
         except (OSError, ValueError, KeyError):
-            _fail(
+            fail(
                 "Which API? Start `tallystick dev`, name its directory with --data-dir, or set "
                 "TALLYSTICK_API_URL and TALLYSTICK_API_KEY."
             )
@@ -183,21 +183,23 @@ def _client(data_dir: Path, tenant: str) -> httpx.Client:
     )
 
 
-def _ask(client: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
+def ask(client: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
+    """One request. No answer ends the program with a sentence."""
     try:
         return client.request(method, path, **request)
     except httpx.HTTPError as error:
-        _fail(
+        fail(
             f"{client.base_url} did not answer ({type(error).__name__}). "
             "Repeat the same command: it is safe."
         )
 
 
-def _read(answer: httpx.Response) -> dict[str, Any]:
+def read_answer(answer: httpx.Response) -> dict[str, Any]:
+    """The document of an answer. A problem ends the program with its sentence."""
     if answer.status_code >= 400:
         problem = answer.json()
         errors = "; ".join(str(found) for found in problem.get("errors", []))
-        _fail(f"{answer.status_code} {problem['title']}: {problem['detail']} {errors}".rstrip())
+        fail(f"{answer.status_code} {problem['title']}: {problem['detail']} {errors}".rstrip())
     document: dict[str, Any] = answer.json()
     return document
 
@@ -243,6 +245,7 @@ def _path(operation: str, key: str) -> str:
     return f"/v1/operations/{quote(operation, safe='.')}/{quote(key, safe='')}"
 
 
-def _fail(message: str) -> NoReturn:
+def fail(message: str) -> NoReturn:
+    """End the program with a sentence."""
     _errors.print(f"[red]{message}[/red]", highlight=False)
     raise typer.Exit(1)
