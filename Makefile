@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .venv-bench
 UV_VERSION := 0.13.9
 
 .PHONY: demo test check setup peers bench faults lock clean help
@@ -28,6 +29,9 @@ check: setup ## lint, format, types, import contracts, compose file: no servers
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
+bench: $(BENCH)/.ready ## benchmarks side by side with peers, targets beside figures (FULL=1: longer)
+	$(BENCH)/bin/python benchmarks/run.py $(if $(FULL),--full) $(BENCH_ARGUMENTS)
+
 setup: $(VENV)/.ready ## make .venv with everything in it
 
 $(VENV)/.ready: pyproject.toml requirements.lock Makefile
@@ -40,9 +44,20 @@ $(VENV)/.ready: pyproject.toml requirements.lock Makefile
 	$$UV pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
+# Peers bring dependencies that the service must not get: an environment of their own, with the
+# service's own versions in it.
+$(BENCH)/.ready: pyproject.toml benchmarks/requirements.lock Makefile | setup
+	@UV=$$(command -v uv || echo $(VENV)/bootstrap/bin/uv); \
+	test -x $(BENCH)/bin/python || $$UV venv -q --allow-existing --python $(BIN)/python $(BENCH); \
+	$$UV pip sync -q --compile-bytecode --require-hashes --python $(BENCH)/bin/python benchmarks/requirements.lock; \
+	$$UV pip install -q --python $(BENCH)/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
 lock: ## resolve the dependencies anew, with hashes and without addresses
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	    --no-header --no-annotate --group dev pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --no-header --no-annotate -c requirements.lock pyproject.toml benchmarks/requirements.in -o benchmarks/requirements.lock
 
 clean: ## remove .venv and local state
-	rm -rf $(VENV) .tallystick
+	rm -rf $(VENV) $(BENCH) .tallystick

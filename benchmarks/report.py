@@ -1,0 +1,232 @@
+"""What was measured, as tables for people, JSON for programs, and plots for the docs."""
+
+import json
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from measure import Measured, Spread
+from rich.table import Table
+from side_by_side import (
+    APART,
+    CONCURRENCIES,
+    DBOS,
+    DBOS_AIOHTTP,
+    TEMPORAL,
+    TEMPORAL_DEFAULT,
+    Results,
+    ratio,
+    spread,
+    total_cpu_ms,
+)
+
+PACKAGES = ("temporalio", "dbos", "asyncpg", "fastapi", "uvicorn", "httpx", "aiohttp", "pydantic")
+FIGURES: Mapping[str, Callable[[Measured], float]] = {
+    "per_second": lambda m: m.per_second,
+    "p50_ms": lambda m: m.p50_ms,
+    "p95_ms": lambda m: m.p95_ms,
+    "p99_ms": lambda m: m.p99_ms,
+    "cpu_ms": total_cpu_ms,
+}
+
+
+def header(*, full: bool) -> dict[str, Any]:
+    """When and on what, without names."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "profile": "full" if full else "quick",
+        "machine": {
+            "cores": psutil.cpu_count(),
+            "memory_gib": round(psutil.virtual_memory().total / 2**30),
+            "architecture": platform.machine(),
+            "load_before": round(psutil.getloadavg()[0], 1),
+        },
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def plain(value: Any) -> dict[str, Any]:
+    """A result as JSON."""
+    return asdict(value)
+
+
+def peers_section(results: Results) -> dict[str, Any]:
+    """Medians, spreads and ratios of the side-by-side runs."""
+    subjects: dict[str, Any] = {}
+    for name, concurrency in results:
+        taken = results[name, concurrency]
+        figures = {
+            figure: asdict(spread(results, name, concurrency, read))
+            for figure, read in FIGURES.items()
+        }
+        subjects.setdefault(name, {})[str(concurrency)] = {
+            **figures,
+            "cpu_ms_by_process": _medians(taken, lambda m: m.cpu_ms),
+            "peak_mib": _medians(taken, lambda m: m.peak_mib),
+            "operations": sum(m.operations for m in taken),
+            "statuses": _added(m.statuses for m in taken),
+        }
+    ratios = {
+        peer: {
+            str(concurrency): {
+                figure: asdict(ratio(results, concurrency, read, peer))
+                for figure, read in FIGURES.items()
+            }
+            for concurrency in CONCURRENCIES
+        }
+        for peer in (DBOS, DBOS_AIOHTTP, TEMPORAL, TEMPORAL_DEFAULT, APART)
+    }
+    return {"subjects": subjects, "ratios": ratios}
+
+
+def tables(document: Mapping[str, Any]) -> list[Table]:
+    """For the terminal."""
+    found: list[Table] = []
+    if "subjects" in document:
+        found += [_subjects_table(document), _cpu_table(document)]
+    found.append(_targets_table(document))
+    return found
+
+
+def _subjects_table(document: Mapping[str, Any]) -> Table:
+    table = Table(title="The same work on every side: median (least-greatest) over the rounds")
+    for column in ("subject", "at once", "operations/s", "p50 ms", "p95 ms", "p99 ms", "CPU ms/op"):
+        table.add_column(column, justify="left" if column == "subject" else "right")
+    for name, levels in document["subjects"].items():
+        for concurrency, figures in levels.items():
+            table.add_row(
+                name, concurrency, *(Spread(**figures[figure]).text() for figure in FIGURES)
+            )
+    return table
+
+
+def _cpu_table(document: Mapping[str, Any]) -> Table:
+    table = Table(title="Processor time per operation, and peak memory, at 32 at once")
+    for column in ("subject", "CPU ms by process", "peak MiB"):
+        table.add_column(column)
+    for name, levels in document["subjects"].items():
+        figures = levels["32"]
+        table.add_row(name, _listed(figures["cpu_ms_by_process"]), _listed(figures["peak_mib"]))
+    return table
+
+
+def targets(document: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """What was promised, and what was measured: (what, target, measured, met)."""
+    rows: list[tuple[str, str, str, bool]] = []
+
+    def row(what: str, measured: Spread, *, least: float = 0.0, most: float = 0.0) -> None:
+        met = measured.median >= least if least else measured.median <= most
+        target = f">= {least:g}" if least else f"<= {most:g}"
+        rows.append((what, target, measured.text(), met))
+
+    if "ratios" in document:
+        ratios = document["ratios"]
+        row(
+            "operations/s at 32 at once, ours / DBOS",
+            Spread(**ratios[DBOS]["32"]["per_second"]),
+            least=1.2,
+        )
+        row("p50 at 1 at once, ours / DBOS", Spread(**ratios[DBOS]["1"]["p50_ms"]), most=1.0)
+        for peer in (TEMPORAL, TEMPORAL_DEFAULT):
+            row(
+                f"operations/s at 32 at once, ours / {peer}",
+                Spread(**ratios[peer]["32"]["per_second"]),
+                least=2.0,
+            )
+    if "floors" in document:
+        floors = document["floors"]
+        row("replay / bare read, throughput", Spread(**floors["replay"]), least=0.8)
+        row("local operation / bare insert, throughput", Spread(**floors["local"]), least=0.6)
+    if "growth" in document:
+        rows += _growth_targets(document["growth"])
+    return rows
+
+
+def _growth_targets(growth: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
+    sizes = growth["sizes"]
+    claim = sizes[-1]["claim_ms"] / sizes[0]["claim_ms"]
+    fair = growth["fairness"]
+    slower = fair["flooded_p99_ms"] / fair["quiet_p99_ms"]
+    peak = growth["in_flight"]["peak_mib"]
+    return [
+        ("claim p50, a million rows / ten thousand", "<= 1.15", f"{claim:.2f}", claim <= 1.15),
+        ("others' p99 beside a flood / without", "<= 2", f"{slower:.2f}", slower <= 2),
+        ("API's peak MiB, 1000 runs in flight", "<= 150", f"{peak['api']:.0f}", peak["api"] <= 150),
+        (
+            "worker's peak MiB, 1000 runs in flight",
+            "<= 250",
+            f"{peak['worker']:.0f}",
+            peak["worker"] <= 250,
+        ),
+    ]
+
+
+def _targets_table(document: Mapping[str, Any]) -> Table:
+    table = Table(title="Targets")
+    for column in ("what", "target", "measured", ""):
+        table.add_column(column)
+    for what, target, measured, met in targets(document):
+        table.add_row(what, target, measured, "[green]met[/green]" if met else "[red]missed[/red]")
+    if "floors" in document:
+        floors = document["floors"]
+        table.add_row(
+            "a run beside its three calls",
+            "",
+            f"{floors['calls_ms']:.1f} ms + {floors['overhead_ms']:.1f} ms of our own",
+        )
+        table.add_row("claim / bare INSERT, without HTTP", "", Spread(**floors["claim"]).text())
+    return table
+
+
+def publish(document: Mapping[str, Any], docs: Path) -> None:
+    """Write the summary and the plots that the docs show."""
+    summary = {
+        **document,
+        "targets": [
+            {"what": what, "target": target, "measured": measured, "met": met}
+            for what, target, measured, met in targets(document)
+        ],
+    }
+    (docs / "bench.json").write_text(json.dumps(_rounded(summary), indent=2) + "\n")
+    if "subjects" in document:
+        from plots import plot_peers  # noqa: PLC0415 - matplotlib is slow to import
+
+        plot_peers(document, docs / "bench-peers.svg")
+    if "growth" in document:
+        from plots import plot_sizes  # noqa: PLC0415
+
+        plot_sizes(document, docs / "bench-sizes.svg")
+
+
+def _medians(
+    taken: list[Measured], read: Callable[[Measured], Mapping[str, float]]
+) -> dict[str, float]:
+    return {role: Spread.of([read(m)[role] for m in taken]).median for role in read(taken[0])}
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for some in counts:
+        for name, count in some.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _listed(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{role} {value:.1f}" for role, value in figures.items())
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return [_rounded(inner) for inner in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
