@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
@@ -90,10 +90,12 @@ class SagaBench:
         request: Mapping[str, Any],
         *,
         profiles: Mapping[str, Mapping[str, Any]] | None = None,
+        by_rows: bool = False,
     ) -> Begun:
-        """Claim a new key and start the run."""
+        """Claim a new key and start the run; `by_rows`: as somebody who did not make the claim,
+        so that keyed steps, too, are regular activities with a row committed first."""
         claim = await self.claim(operation, request, profiles=profiles)
-        await self.executor.start(claim)
+        await self.executor.start(replace(claim, fresh=not by_rows))
         return self.begun(claim)
 
     def begun(self, claim: Claim) -> Begun:
