@@ -204,6 +204,13 @@ _FAILED = Statement(
     .where(outbox.c.id == bindparam("id"), outbox.c.delivered_at.is_(None))
     .values(next_at=bindparam("next_at"), last_error=bindparam("error"))
 )
+_pause = case(
+    *(
+        (endpoints.c.failures == failures, literal(timedelta(seconds=seconds)))
+        for failures, seconds in enumerate(PAUSES_SECONDS)
+    ),
+    else_=literal(timedelta(seconds=PAUSES_SECONDS[-1])),
+)
 _FAILS = Statement(
     update(endpoints)
     .where(_of_endpoint)
@@ -211,18 +218,7 @@ _FAILS = Statement(
         failures=endpoints.c.failures + 1,
         failing_since=func.coalesce(endpoints.c.failing_since, _now),
         last_error=bindparam("error"),
-        retry_at=_now
-        + func.make_interval(
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            bindparam("pauses", type_=ARRAY(BigInteger))[
-                func.least(endpoints.c.failures + 1, len(PAUSES_SECONDS))
-            ],
-        ),
+        retry_at=_now + _pause,
         enabled=endpoints.c.enabled
         & (
             func.coalesce(endpoints.c.failing_since, _now)
@@ -351,7 +347,6 @@ class Outbox:
                     tenant=delivery.tenant,
                     endpoint=delivery.endpoint,
                     error=error,
-                    pauses=[int(seconds) for seconds in PAUSES_SECONDS],
                     now=now,
                 )
             )

@@ -100,11 +100,13 @@ class Deliverer:
         for address, deliveries in by_endpoint.items():
             task = asyncio.create_task(self._serve(session, deliveries))
             self._serving[address] = task
-            task.add_done_callback(lambda _, address=address: self._done(address))
+            task.add_done_callback(lambda ended, address=address: self._done(address, ended))
 
-    def _done(self, address: str) -> None:
+    def _done(self, address: str, ended: asyncio.Task[None]) -> None:
         """There may be more for this endpoint: look at once."""
         self._serving.pop(address, None)
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            _log.error("delivery.broken", endpoint=address, exc_info=error)
         self._free.set()
 
     async def _serve(self, session: aiohttp.ClientSession, deliveries: Sequence[Delivery]) -> None:
