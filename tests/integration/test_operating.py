@@ -274,6 +274,17 @@ async def test_what_is_done_cannot_be_cancelled(service: RunningService, world: 
     assert (await read(service, "payments.charge", "k"))[1] == before
 
 
+async def test_a_local_operation_cannot_be_cancelled(service: RunningService) -> None:
+    for account, terms in (("cash", {"floor_minor": None}), ("sales", {})):
+        made = await service.http.put(f"/v1/accounts/{account}", json={"currency": "EUR", **terms})
+        assert made.status_code == 201, made.text
+    transfer = {"from": "cash", "to": "sales", "amount": {"minor": 100, "currency": "EUR"}}
+    assert (await service.submit("accounts.transfer", "k", transfer)).status_code == 201
+    answer = await cancel(service, "accounts.transfer", "k")
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "/problems/verdict-refused"
+
+
 async def test_without_temporal_a_cancel_is_not_taken(settings: Settings, tenant: str) -> None:
     nowhere = settings.model_copy(update={"temporal_address": "127.0.0.1:9"})
     async with running_service(nowhere, tenant=tenant, with_worker=False) as service:
