@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 BENCH := .venv-bench
 UV_VERSION := 0.13.9
 
-.PHONY: demo test check setup peers bench faults lock clean help
+.PHONY: demo test check setup peers bench faults mutants lock clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -52,6 +52,12 @@ $(BENCH)/.ready: pyproject.toml benchmarks/requirements.lock Makefile | setup
 	$$UV pip sync -q --compile-bytecode --require-hashes --python $(BENCH)/bin/python benchmarks/requirements.lock; \
 	$$UV pip install -q --python $(BENCH)/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
+
+faults: setup ## break everything once, count the effects; SEED=N replays, ONLY='send.*' selects
+	PYTHONPATH=tests $(BIN)/python -m support.faults $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
+
+mutants: setup ## take one guard out at a time: the fault suite has to notice each
+	PYTHONPATH=tests $(BIN)/python -m support.faults --mutants $(if $(ONLY),--only '$(ONLY)')
 
 lock: ## resolve the dependencies anew, with hashes and without addresses
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \

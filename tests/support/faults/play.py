@@ -1,0 +1,225 @@
+"""Plays one scenario: faults, operations, settling, evidence, verdict."""
+
+import asyncio
+import contextlib
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from operations.keys import workflow_id
+from support.checker.evidence import Evidence, Run
+from support.checker.invariants import Violation, check
+from support.checker.report import Outcome, counted, lines_of
+from support.faults import gather
+from support.faults.client import Client
+from support.faults.mixes import ACCOUNTS, jobs_of
+from support.faults.plan import Infra, Need, Scenario
+from support.faults.rig import HANG_SECONDS, Rig
+
+SETTLE_SECONDS = 60.0
+"""From the first request to the last receipt, the fault in between."""
+
+FAULT_AFTER_SECONDS = 0.3
+"""Operations are under way by then."""
+
+CUT_EVERY = 9
+
+
+class Player:
+    """Plays scenarios on one rig, one after the other."""
+
+    def __init__(self, rig: Rig, *, replay: bool = True) -> None:
+        """`replay`: whether recorded histories are replayed (not those of planted mutants)."""
+        self.rig = rig
+        self.replay = replay
+        self._number = 0
+        self._blind = False
+
+    async def prepare(self) -> None:
+        """Open the accounts that transfers move money between."""
+        async with gather.connected(self.rig.stack.postgres.url) as connection:
+            for account in ACCOUNTS:
+                await connection.execute(
+                    "INSERT INTO accounts (tenant, id, currency, created_at)"
+                    " VALUES ('acme', $1, 'EUR', now()) ON CONFLICT DO NOTHING",
+                    account,
+                )
+
+    async def play(self, scenario: Scenario) -> Outcome:
+        """Play it, and say what came of it; a suite that cannot go on is no good outcome either."""
+        began = time.monotonic()
+        try:
+            return await self._play(scenario)
+        except Exception as error:  # noqa: BLE001 - the other scenarios are still worth playing
+            traceback.print_exc()
+            return Outcome(
+                scenario=scenario.name,
+                fault=scenario.fault,
+                mode=scenario.mode,
+                guarantee=scenario.guarantee,
+                seconds=time.monotonic() - began,
+                missing=(f"the suite failed: {type(error).__name__}: {error}",),
+            )
+
+    async def _play(self, scenario: Scenario) -> Outcome:
+        self._number += 1
+        prefix = f"s{self._number:03d}-"
+        began = time.monotonic()
+        client = Client(
+            url=self.rig.stack.api_url,
+            tokens=self.rig.stack.keys,
+            log=self.rig.directory / "client.jsonl",
+        )
+        try:
+            await self._break(scenario)
+            jobs = jobs_of(scenario.mix, prefix)
+            submitting = asyncio.create_task(client.run(jobs, seconds=SETTLE_SECONDS))
+            await self._interfere(scenario, prefix)
+            await submitting
+            left = await self._settle(prefix, began=began)
+            evidence = await self._evidence(client, prefix, left)
+        finally:
+            await client.close()
+            fired = self.rig.fired()
+            await self._mend(scenario)
+        return self._outcome(scenario, evidence, fired=fired, seconds=time.monotonic() - began)
+
+    async def _break(self, scenario: Scenario) -> None:
+        """Everything that is prepared before the first request."""
+        self.rig.wire.requests.clear()
+        if scenario.blind is not self._blind:
+            self._blind = scenario.blind
+            self.rig.shared["TALLYSTICK_ACQUIRER_BLIND"] = str(scenario.blind).lower()
+            for child in ("api", "worker"):
+                self.rig.set(child, {})
+            await self.rig.restart("api", "worker")
+        if scenario.arms:
+            self.rig.arm(scenario.child, scenario.arms)
+        for trouble in scenario.troubles:
+            await self.rig.fault(
+                trouble.provider,
+                trouble.mode,
+                operation=trouble.operation,
+                times=trouble.times,
+                seconds=trouble.seconds,
+            )
+        match scenario.infra:
+            case Infra.DATABASE_CUTS:
+                await self.rig.through_a_proxy(cut_every=CUT_EVERY)
+            case Infra.PROVIDER_CUTS:
+                self.rig.wire.cut_every(3)
+            case Infra.FULL_POOL:
+                for child in ("api", "worker"):
+                    small = {"DATABASE_CONNECTIONS": "2", "DATABASE_WAIT_SECONDS": "0.02"}
+                    self.rig.set(child, {f"TALLYSTICK_{k}": v for k, v in small.items()})
+                await self.rig.restart("api", "worker")
+            case _:
+                pass
+
+    async def _interfere(self, scenario: Scenario, prefix: str) -> None:
+        """What happens while operations are under way."""
+        kills = {
+            Infra.POSTGRES_KILL: ("postgres", signal.SIGKILL),
+            Infra.POSTGRES_IMMEDIATE: ("postgres", signal.SIGQUIT),
+            Infra.TEMPORAL_KILL: ("temporal", signal.SIGKILL),
+            Infra.PROVIDERS_KILL: ("providers", signal.SIGKILL),
+            Infra.API_KILL: ("api", signal.SIGKILL),
+            Infra.WORKER_KILL: ("worker", signal.SIGKILL),
+        }
+        if scenario.infra in kills:
+            await asyncio.sleep(FAULT_AFTER_SECONDS)
+            child, number = kills[scenario.infra]
+            pid = self.rig.kill(child, number)
+            await self.rig.back(child, after_pid=pid)
+        elif scenario.infra is Infra.WORKER_FREEZE:
+            await asyncio.sleep(FAULT_AFTER_SECONDS)
+            self.rig.kill("worker", signal.SIGSTOP)
+            await asyncio.sleep(HANG_SECONDS)
+            self.rig.kill("worker", signal.SIGCONT)
+        elif scenario.infra is Infra.TERMINATE:
+            await self._terminate(prefix)
+
+    async def _terminate(self, prefix: str) -> None:
+        """Terminate two runs as soon as they run."""
+        for key in (f"{prefix}order-1", f"{prefix}legacy-1"):
+            operation = "orders.place" if "order" in key else "payments.charge_legacy"
+            run = workflow_id(operation=operation, tenant="acme", key=key)
+            for _ in range(100):
+                with contextlib.suppress(Exception):
+                    await self.rig.temporal.get_workflow_handle(run).terminate("by the suite")
+                    break
+                await asyncio.sleep(0.05)
+
+    async def _settle(self, prefix: str, *, began: float) -> list[str]:
+        """Wait until every claim has come to rest; returns those that have not."""
+        left = ["everything"]
+        while left and time.monotonic() - began < SETTLE_SECONDS + 30:
+            with contextlib.suppress(OSError):
+                left = await gather.open_claims(self.rig.stack.postgres.url, prefix=prefix)
+            if left:
+                await asyncio.sleep(0.3)
+        return left
+
+    async def _evidence(self, client: Client, prefix: str, left: list[str]) -> Evidence:
+        await self.rig.ready()
+        ledger = await gather.from_ledger(self.rig.stack.postgres.url, prefix=prefix)
+        records = await gather.from_providers(self.rig.stack.providers_url)
+        keys = {expected.key for expected in ledger.expected}
+        runs: list[Run] = await gather.from_temporal(
+            self.rig.temporal, ledger.claims, replay=self.replay
+        )
+        return ledger.but(
+            attempts=tuple(client.attempts),
+            records=tuple(record for record in records if record.reference in keys),
+            requests=tuple(self.rig.wire.requests),
+            runs=tuple(runs),
+            settled_within_bound=not left and not client.unsettled,
+            unsettled=(*left, *client.unsettled),
+        )
+
+    async def _mend(self, scenario: Scenario) -> None:
+        """Leave the rig whole, and nothing armed that may still fire."""
+        with contextlib.suppress(Exception):
+            await self.rig.admin("DELETE", "/admin/faults")
+        self.rig.wire.cut_every(0)
+        if scenario.infra is Infra.DATABASE_CUTS:
+            await self.rig.without_a_proxy()
+        elif scenario.infra is Infra.FULL_POOL:
+            for child in ("api", "worker"):
+                self.rig.set(child, {})
+            await self.rig.restart("api", "worker")
+        elif scenario.arms:
+            self.rig.set(scenario.child, {})
+
+    def _outcome(
+        self, scenario: Scenario, evidence: Evidence, *, fired: int, seconds: float
+    ) -> Outcome:
+        violations: tuple[Violation, ...] = check(evidence)
+        figures = counted(evidence)
+        seen = {
+            Need.FIRED: fired > scenario.arms.count(",") if scenario.arms else True,
+            Need.SUPPRESSED: figures["unknown"] + figures["interruptions"] + figures["resolved"],
+            Need.RESOLVED: figures["resolved"],
+            Need.PARKED: figures["parked"],
+        }
+        ended = Counter(claim.outcome or claim.state for claim in evidence.claims)
+        return Outcome(
+            scenario=scenario.name,
+            fault=scenario.fault,
+            mode=scenario.mode,
+            guarantee=scenario.guarantee,
+            seconds=round(seconds, 1),
+            fired=fired,
+            outcomes=dict(ended),
+            missing=tuple(
+                f"nothing was {need}" for need in sorted(scenario.needs) if not seen[need]
+            ),
+            violations=lines_of(violations),
+            **figures,
+        )
+
+
+Play = Callable[[Scenario], Coroutine[Any, Any, Outcome]]
