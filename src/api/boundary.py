@@ -336,15 +336,17 @@ def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:
 
 
 async def _start(claim: Claim, *, service: Service) -> bool:
-    """Start the run; False when Temporal is away: then the relay starts it later."""
+    """Start the run; False when Temporal is away: nobody waits until the relay starts it."""
     async with service.starts.gate:
         if service.starts.paused:
             return False
         try:
             await service.executor.start(claim)
         except ExecutorUnavailable as error:
-            service.starts.pause()
             _log.warning("run.not_started", claim=claim.id, reason=str(error)[:200])
+            if await service.executor.is_reachable():
+                return True  # slow, not away: the relay starts what was not started
+            service.starts.pause()
             return False
     return True
 

@@ -14,6 +14,7 @@ from api.authentication import KeyRing
 from api.limits import FirstRequests
 from api.service import ApiSettings, Service
 from api.waiting import Waiters
+from ledger.access import Access
 from ledger.announcements import Listener
 from ledger.database import Database
 from ledger.ledger import Ledger
@@ -88,6 +89,22 @@ async def _persist(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @asynccontextmanager
+async def _own_access(settings: Settings) -> AsyncGenerator[Access]:
+    """The table of keys over a connection of its own: a flood of requests that fills the pool must
+    not keep the keys from being renewed, or it would lock everybody out."""
+    database = await Database.open(
+        settings.database_url.get_secret_value(),
+        connections_max=1,
+        acquire_timeout_seconds=settings.database_wait_seconds,
+        application_name="tallystick-keys",
+    )
+    try:
+        yield Access(database)
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
 async def open_service(
     settings: Settings,
     executor: TemporalExecutor,
@@ -99,7 +116,7 @@ async def open_service(
     """Everything behind the front door."""
     async with AsyncExitStack() as resources:
         providers = await resources.enter_async_context(open_providers(settings))
-        keys = KeyRing(ledger.access)
+        keys = KeyRing(await resources.enter_async_context(_own_access(settings)))
         listener = Listener(settings.database_url.get_secret_value(), waiters.hear)
         await resources.enter_async_context(
             background(keys.keep_fresh, waiters.serve, listener.run)

@@ -16,6 +16,7 @@ from support.databases import cloned_database
 from support.service import RunningService, client_of, running_service
 from support.world import World
 
+
 class Parts(Protocol):
     """As much as is needed of the real parts that all tests share."""
 
