@@ -13,10 +13,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from ledger import local
-from ledger.claims import Intent
-from ledger.local import EFFECTS, Crowded, StillProcessing
+from ledger.claims import Claim, Intent
+from ledger.local import EFFECTS
 from operations.accounts_transfer import ACCOUNTS_TRANSFER, TransferRequest
 from operations.declaration import LocalOperation
+from operations.fingerprint import canonical_bytes, fingerprint
 from operations.registry import OPERATIONS
 from runtime.settings import Settings
 from support.service import RunningService, running_service
@@ -185,10 +186,18 @@ async def test_a_request_that_could_never_fit_does_not_use_the_key(
 
 async def test_two_hundred_duplicates_at_once_are_one_transfer(bank: RunningService) -> None:
     body = transfer("cash", "sales", 7)
-    answers = await asyncio.gather(*(bank.submit(TRANSFER, "storm", body) for _ in range(200)))
+    intent = _intent(bank, "storm", body)
+    # Most of them not through the API, where duplicates in one process join the first.
+    claims, answers = await asyncio.gather(
+        asyncio.gather(*(_perform(bank, intent) for _ in range(180))),
+        asyncio.gather(*(bank.submit(TRANSFER, "storm", body) for _ in range(20))),
+    )
+    bodies = {claim.receipt.body for claim in claims if claim.receipt is not None}
     assert {answer.status_code for answer in answers} == {201}
-    assert len({answer.content for answer in answers}) == 1
-    assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
+    assert bodies | {answer.content for answer in answers} == bodies
+    assert len(bodies) == 1
+    firsts = [answer for answer in answers if "idempotent-replayed" not in answer.headers]
+    assert sum(claim.fresh for claim in claims) + len(firsts) == 1
     assert await balance(bank, "sales") == 7
     assert await books(bank) == (1, 2, 0, 0)
 
@@ -197,13 +206,10 @@ async def test_opposite_transfers_at_once_all_end_and_never_overdraw(bank: Runni
     await bank.submit(TRANSFER, "fund", transfer("cash", "sales", 10))
     await open_account(bank, "till")
     pairs = [("sales", "till"), ("till", "sales"), ("cash", "till"), ("sales", "cash")]
-    answers = await asyncio.gather(
-        *(
-            bank.submit(TRANSFER, f"k{number}", transfer(*pairs[number % 4], 3))
-            for number in range(120)
-        )
-    )
-    statuses = [answer.status_code for answer in answers]
+    bodies = [transfer(*pairs[number % 4], 3) for number in range(120)]
+    intents = [_intent(bank, f"k{number}", body) for number, body in enumerate(bodies)]
+    claims = await asyncio.gather(*(_perform(bank, intent) for intent in intents))
+    statuses = [claim.receipt.status for claim in claims if claim.receipt is not None]
     assert set(statuses) == {201, 402}
     made = statuses.count(201) + 1
     assert await books(bank) == (121, 2 * made, 0, 0)
@@ -214,10 +220,12 @@ async def test_a_duplicate_waits_a_bounded_time_and_then_says_in_progress(
     bank: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = transfer("cash", "sales", 5)
+    monkeypatch.setattr(local, "LOCK_WAIT_SECONDS", 9.0)
     async with connected(bank) as holder:
         await holder.execute("BEGIN")
         await holder.execute("SELECT FROM accounts WHERE id = 'cash' FOR UPDATE")
-        pending = asyncio.create_task(bank.submit(TRANSFER, "k", body))
+        # Not through the API: that would have the duplicate join the first, in one process.
+        pending = asyncio.create_task(_perform(bank, _intent(bank, "k", body)))
         await until(lambda: _waiting(bank, 1))
         monkeypatch.setattr(local, "LOCK_WAIT_SECONDS", 0.2)
         duplicate = await bank.submit(TRANSFER, "k", body)
@@ -226,7 +234,8 @@ async def test_a_duplicate_waits_a_bounded_time_and_then_says_in_progress(
     again = await bank.submit(TRANSFER, "k", body)
     assert (duplicate.status_code, duplicate.json()["type"]) == (409, "/problems/in-progress")
     assert duplicate.headers["retry-after"] == "1"
-    assert (first.status_code, again.status_code, again.content) == (201, 201, first.content)
+    assert first.receipt is not None
+    assert (again.status_code, again.content) == (201, first.receipt.body)
     assert await books(bank) == (1, 2, 0, 0)
 
 
@@ -265,7 +274,8 @@ async def test_a_connection_that_dies_leaves_all_or_nothing(bank: RunningService
 
 
 async def test_a_cancelled_task_leaves_all_or_nothing(bank: RunningService) -> None:
-    intents = [_intent(bank, f"k{number}") for number in range(30)]
+    body = transfer("cash", "sales", 1)
+    intents = [_intent(bank, f"k{number}", body) for number in range(30)]
     for number, intent in enumerate(intents):
         task = asyncio.create_task(_perform(bank, intent))
         for _ in range(number):  # one more turn of the loop each time: everywhere in its life
@@ -366,23 +376,25 @@ def test_every_local_operation_has_its_effect() -> None:
     assert names == set(EFFECTS)
 
 
-def _intent(service: RunningService, key: str) -> Intent:
+def _intent(service: RunningService, key: str, body: dict[str, Any]) -> Intent:
+    canonical = canonical_bytes(body)
     return Intent(
         tenant=service.tenant,
         operation=TRANSFER,
         key=key,
-        fingerprint=b"f",
-        request="{}",
+        fingerprint=fingerprint(operation=TRANSFER, canonical=canonical),
+        request=canonical.decode(),
         profiles="{}",
     )
 
 
-async def _perform(service: RunningService, intent: Intent) -> None:
-    request = TransferRequest.model_validate(transfer("cash", "sales", 1))
+async def _perform(service: RunningService, intent: Intent) -> Claim:
+    request = TransferRequest.model_validate_json(intent.request)
     done = await service.ledger.local.perform(
         intent, request, operation=ACCOUNTS_TRANSFER, now=datetime.now(UTC)
     )
-    assert not isinstance(done, (Crowded, StillProcessing))
+    assert isinstance(done, Claim)
+    return done
 
 
 async def _waiting(service: RunningService, count: int) -> bool:
