@@ -72,6 +72,9 @@ def environment(
         "TALLYSTICK_API_HOST": LOOPBACK,
         "TALLYSTICK_API_PORT": str(ports.api),
         "TALLYSTICK_WORKER_HEALTH_PORT": str(ports.worker_health),
+        # Whoever develops against it receives events on this machine.
+        "TALLYSTICK_ENDPOINTS_ALLOW_HTTP": "true",
+        "TALLYSTICK_ENDPOINTS_ALLOW_PRIVATE": "true",
         **providers,
     }
 
