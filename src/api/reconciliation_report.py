@@ -88,7 +88,8 @@ def _counts(run: RunRow, before: RunRow | None) -> str:
     lines: list[str] = []
     for kind, meaning in _MEANING.items():
         now = run.counts.get(kind.value, 0)
-        change = "" if before is None else f"{now - before.counts.get(kind.value, 0):+,}"
+        moved = 0 if before is None else now - before.counts.get(kind.value, 0)
+        change = f"{moved:+,}" if moved else ""
         mark = " class=bad" if now and kind is not FindingKind.MATCHED else ""
         lines.append(
             f"<tr><td{mark}>{meaning}</td><td><code>{kind.value}</code></td>"
