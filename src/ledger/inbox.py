@@ -15,6 +15,7 @@ import asyncpg
 from ledger import effect_rows
 from ledger import inbox_statements as sql
 from ledger.database import Connection, Database
+from operations.failpoints import Failpoint, fail_at
 from operations.keys import Purpose
 from operations.messages import Message, Novelty, Reading
 from operations.states import OPEN_STATES, EffectState, predecessors
@@ -102,7 +103,10 @@ class Inbox:
     async def take(self, message: Message, *, now: datetime) -> Taken:
         """Take a message in, in its own transaction."""
         async with self._database.transaction() as connection:
-            return await take(connection, message, now=now)
+            taken = await take(connection, message, now=now)
+            fail_at(Failpoint.WEBHOOK_COMMITTING)
+        fail_at(Failpoint.WEBHOOK_COMMITTED)
+        return taken
 
     async def due(self, *, now: datetime, limit: int) -> tuple[Proof, ...]:
         """Match up to `limit` waiting messages again, each in a transaction of its own; returns

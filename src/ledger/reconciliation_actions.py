@@ -14,6 +14,7 @@ from ledger.database import Connection, Database
 from ledger.reconciliation_findings import FindingRow
 from operations.contracts import Decision
 from operations.effects import Effect
+from operations.failpoints import Failpoint, fail_at
 from operations.halves import OurEffect
 from operations.keys import Purpose
 from operations.reconciliation import FindingKind
@@ -99,9 +100,12 @@ class ReconciliationActions:
         """
         try:
             async with self._database.transaction() as connection:
-                return await self._claim(connection, finding, target, undo, now=now)
+                claimed = await self._claim(connection, finding, target, undo, now=now)
+                fail_at(Failpoint.REMEDY_COMMITTING)
         except effect_rows.RefundExceedsCapture:
             return ActionRefused("More would be given back than was taken")
+        fail_at(Failpoint.REMEDY_COMMITTED)
+        return claimed
 
     async def move(
         self, action: Action, effect: Effect, *, settled: bool, now: datetime

@@ -9,6 +9,7 @@ from asyncpg import Record
 
 from ledger.database import Connection, Database
 from ledger.reconciliation_runs import RunRow
+from operations.failpoints import Failpoint, fail_at
 from operations.halves import Finding
 from operations.reconciliation import FindingKind, FindingState, Remedy, RemedyState, RunState
 
@@ -285,6 +286,8 @@ class ReconciliationFindings:
             if ended["moves_watermark"]:
                 await connection.execute(_MOVE_WATERMARK, run.provider, run.until, now)
             await connection.execute(_FORGET_RECORDS, run.id)
+            fail_at(Failpoint.RECONCILED_COMMITTING)
+        fail_at(Failpoint.RECONCILED_COMMITTED)
         return RunEnding(counts=counts, sums=sums, persisting=persisting)
 
     async def counts_before(self, run: RunRow) -> dict[str, int]:

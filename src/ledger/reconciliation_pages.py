@@ -14,6 +14,7 @@ from asyncpg import Record
 from ledger.database import Connection, Database
 from ledger.reconciliation_findings import write_findings
 from ledger.reconciliation_runs import RunRow
+from operations.failpoints import Failpoint, fail_at
 from operations.halves import Capture, Finding, OurEffect, TheirRecord, View
 from operations.keys import Purpose
 from operations.states import ClaimState, EffectState, Outcome
@@ -166,6 +167,8 @@ class ReconciliationPages:
             await connection.execute(_STAGED, run.id, run.fetch_cursor, next_cursor)
             if next_cursor is None:
                 await connection.execute(_ANALYZE)
+            fail_at(Failpoint.RECORDS_COMMITTING)
+        fail_at(Failpoint.RECORDS_COMMITTED)
 
     async def groups(
         self, run: RunRow, *, cursor: str, account: str, undoable: frozenset[str]
@@ -249,6 +252,8 @@ class ReconciliationPages:
                 result.match_cursor or run.match_cursor,
                 result.sweep_cursor or run.sweep_cursor,
             )
+            fail_at(Failpoint.FINDINGS_COMMITTING)
+        fail_at(Failpoint.FINDINGS_COMMITTED)
 
 
 async def _explained(

@@ -66,7 +66,27 @@ class Failpoint(StrEnum):
     COMPLETION_COMMITTING = "completion.committing"
     COMPLETION_COMMITTED = "completion.committed"
     COMPLETION_ANSWERING = "completion.answering"
+    WEBHOOK_COMMITTING = "webhook.committing"
+    WEBHOOK_COMMITTED = "webhook.committed"
+    UPDATE_SENDING = "update.sending"
+    UPDATE_SENT = "update.sent"
+    OUTBOX_TAKEN = "outbox.taken"
+    OUTBOX_SENDING = "outbox.sending"
+    OUTBOX_SENT = "outbox.sent"
+    OUTBOX_NOTED = "outbox.noted"
+    RECORDS_COMMITTING = "records.committing"
+    RECORDS_COMMITTED = "records.committed"
+    FINDINGS_COMMITTING = "findings.committing"
+    FINDINGS_COMMITTED = "findings.committed"
+    REMEDY_COMMITTING = "remedy.committing"
+    REMEDY_COMMITTED = "remedy.committed"
+    RECONCILED_COMMITTING = "reconciled.committing"
+    RECONCILED_COMMITTED = "reconciled.committed"
 
+
+_PAGES = "ledger.reconciliation_pages:ReconciliationPages"
+_ACTIONS = "ledger.reconciliation_actions:ReconciliationActions"
+_FINDINGS = "ledger.reconciliation_findings:ReconciliationFindings"
 
 PLACES: Mapping[Failpoint, str] = MappingProxyType(
     {
@@ -100,6 +120,22 @@ PLACES: Mapping[Failpoint, str] = MappingProxyType(
         Failpoint.COMPLETION_COMMITTING: "ledger.progress:Progresses.complete",
         Failpoint.COMPLETION_COMMITTED: "ledger.progress:Progresses.complete",
         Failpoint.COMPLETION_ANSWERING: "activities.books:LedgerActivities.complete",
+        Failpoint.WEBHOOK_COMMITTING: "ledger.inbox:Inbox.take",
+        Failpoint.WEBHOOK_COMMITTED: "ledger.inbox:Inbox.take",
+        Failpoint.UPDATE_SENDING: "runtime.temporal:TemporalExecutor._update",
+        Failpoint.UPDATE_SENT: "runtime.temporal:TemporalExecutor._update",
+        Failpoint.OUTBOX_TAKEN: "runtime.deliverer:Deliverer._take",
+        Failpoint.OUTBOX_SENDING: "runtime.deliverer:Deliverer._deliver",
+        Failpoint.OUTBOX_SENT: "runtime.deliverer:Deliverer._deliver",
+        Failpoint.OUTBOX_NOTED: "runtime.deliverer:Deliverer._deliver",
+        Failpoint.RECORDS_COMMITTING: f"{_PAGES}.stage",
+        Failpoint.RECORDS_COMMITTED: f"{_PAGES}.stage",
+        Failpoint.FINDINGS_COMMITTING: f"{_PAGES}.write",
+        Failpoint.FINDINGS_COMMITTED: f"{_PAGES}.write",
+        Failpoint.REMEDY_COMMITTING: f"{_ACTIONS}.claim_undo",
+        Failpoint.REMEDY_COMMITTED: f"{_ACTIONS}.claim_undo",
+        Failpoint.RECONCILED_COMMITTING: f"{_FINDINGS}.end_run",
+        Failpoint.RECONCILED_COMMITTED: f"{_FINDINGS}.end_run",
     }
 )
 """Where each one stands, as `module:function`. A test compares this with the source."""

@@ -18,6 +18,7 @@ from ledger.database import StorageUnavailable
 from ledger.ledger import Ledger
 from ledger.outbox import Delivery
 from operations.addresses import AddressRefused, check_address, is_allowed
+from operations.failpoints import Failpoint, fail_at
 from providers.webhook_signatures import sign_standard
 
 POLL_SECONDS = 0.5
@@ -94,6 +95,8 @@ class Deliverer:
         taken = await self._ledger.outbox.take(
             busy=list(self._serving), each_max=EACH_MAX, endpoints_max=room, now=self._now()
         )
+        if taken:
+            fail_at(Failpoint.OUTBOX_TAKEN)
         by_endpoint: dict[str, list[Delivery]] = {}
         for delivery in taken:
             by_endpoint.setdefault(delivery.address, []).append(delivery)
@@ -117,9 +120,12 @@ class Deliverer:
             _log.warning("delivery.not_noted", endpoint=deliveries[0].address, reason=str(error))
 
     async def _deliver(self, session: aiohttp.ClientSession, delivery: Delivery) -> None:
+        fail_at(Failpoint.OUTBOX_SENDING)
         error = await self._send(session, delivery)
+        fail_at(Failpoint.OUTBOX_SENT)
         if error is None:
             await self._ledger.outbox.delivered(delivery, now=self._now())
+            fail_at(Failpoint.OUTBOX_NOTED)
             return
         enabled = await self._ledger.outbox.failed(delivery, error=error, now=self._now())
         _log.info(

@@ -135,10 +135,12 @@ class TemporalExecutor:
     async def _update(self, claim: Claim, name: str, argument: object) -> None:
         run = workflow_id(operation=claim.operation, tenant=claim.tenant, key=claim.key)
         handle = self._client.get_workflow_handle(run)
+        fail_at(Failpoint.UPDATE_SENDING)
         try:
             await handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
                 name, argument, rpc_timeout=UPDATE_TIMEOUT
             )
+            fail_at(Failpoint.UPDATE_SENT)
         except WorkflowUpdateFailedError as error:
             why = error.cause.message if isinstance(error.cause, FailureError) else error.cause
             raise UpdateRefused(str(why)) from error
