@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from api import measures
 from api.problems import CATALOGUE, ProblemName, not_found
 from api.service import service_of
-from ledger import migrate
+from ledger import versions
 from ledger.database import StorageUnavailable
 
 router = APIRouter(tags=["health"])
@@ -28,8 +28,8 @@ async def readyz(request: Request) -> JSONResponse:
     """Postgres is reachable and its schema current. Temporal is reported, and may be away."""
     service = service_of(request)
     try:
-        version = await migrate.current(service.ledger.database)
-        storage = "current" if version == migrate.newest() else f"schema is {version or 'empty'}"
+        version = await versions.current(service.ledger.database)
+        storage = "current" if version == versions.newest() else f"schema is {version or 'empty'}"
     except StorageUnavailable:
         storage = "unreachable"
     executor = "reachable" if await service.executor.is_reachable() else "unreachable"

@@ -1,20 +1,15 @@
-"""Bring the schema up to date, and tell whether it is. Safe to run in several processes at once."""
-
-from pathlib import Path
+"""Bring the schema up to date. Safe to run in several processes at once."""
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from ledger.database import Database
+from ledger.versions import MIGRATIONS, newest
 
 MIGRATION_LOCK = 0x7A11
 """The advisory lock that lets one process migrate at a time."""
-
-_VERSION = "SELECT version_num FROM alembic_version"
 
 
 async def migrate(url: str) -> str:
@@ -27,20 +22,6 @@ async def migrate(url: str) -> str:
     finally:
         await engine.dispose()
     return newest()
-
-
-def newest() -> str:
-    """The newest version this program knows."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
-
-
-async def current(database: Database) -> str | None:
-    """The database's version; None before the first migration. Raises StorageUnavailable."""
-    async with database.connection() as connection:
-        known = await connection.fetchval("SELECT to_regclass('alembic_version')")
-        return None if known is None else await connection.fetchval(_VERSION)
 
 
 def _upgrade(connection: Connection) -> None:
@@ -59,6 +40,6 @@ def _upgrade(connection: Connection) -> None:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
     return config
