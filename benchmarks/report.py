@@ -26,6 +26,7 @@ from side_by_side import (
 )
 
 PACKAGES = ("temporalio", "dbos", "asyncpg", "fastapi", "uvicorn", "httpx", "aiohttp", "pydantic")
+_BEGIN, _END = "<!-- figures: written by make bench -->", "<!-- end of figures -->"
 FIGURES: Mapping[str, Callable[[Measured], float]] = {
     "per_second": lambda m: m.per_second,
     "p50_ms": lambda m: m.p50_ms,
@@ -185,7 +186,7 @@ def _targets_table(document: Mapping[str, Any]) -> Table:
 
 
 def publish(document: Mapping[str, Any], docs: Path) -> None:
-    """Write the summary and the plots that the docs show."""
+    """Write the summary, the plots, and the tables of docs/performance.md."""
     summary = {
         **document,
         "targets": [
@@ -194,14 +195,83 @@ def publish(document: Mapping[str, Any], docs: Path) -> None:
         ],
     }
     (docs / "bench.json").write_text(json.dumps(_rounded(summary), indent=2) + "\n")
-    if "subjects" in document:
-        from plots import plot_peers  # noqa: PLC0415 - matplotlib is slow to import
+    page = docs / "performance.md"
+    before, _, rest = page.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    page.write_text(f"{before}{_BEGIN}\n\n{figures(document)}\n{_END}{after}")
+    from plots import plot_peers, plot_sizes  # noqa: PLC0415 - matplotlib is slow to import
 
-        plot_peers(document, docs / "bench-peers.svg")
-    if "growth" in document:
-        from plots import plot_sizes  # noqa: PLC0415
+    plot_peers(document, docs / "bench-peers.svg")
+    plot_sizes(document, docs / "bench-sizes.svg")
 
-        plot_sizes(document, docs / "bench-sizes.svg")
+
+def figures(document: Mapping[str, Any]) -> str:
+    """The tables of docs/performance.md, in Markdown."""
+    machine = document["machine"]
+    lines = [
+        f"Measured on {document['date']}, profile {document['profile']}: {machine['cores']} cores, "
+        f"{machine['memory_gib']} GiB, {machine['architecture']}, Python {document['python']}; "
+        f"load average before the run {machine['load_before']}. "
+        + ", ".join(f"{name} {number}" for name, number in document["packages"].items())
+        + ". Median (least-greatest) over the rounds.",
+        "",
+        "| what | target | measured | |",
+        "|---|---|---|---|",
+        *(
+            f"| {what} | {target} | {measured} | {'met' if met else '**missed**'} |"
+            for what, target, measured, met in targets(document)
+        ),
+        "",
+        "| subject | at once | operations/s | p50 ms | p95 ms | p99 ms | CPU ms per operation |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, levels in document["subjects"].items():
+        for concurrency, found in levels.items():
+            cells = " | ".join(Spread(**found[figure]).text() for figure in FIGURES)
+            lines.append(f"| {name} | {concurrency} | {cells} |")
+    lines += ["", "| at 32 at once | CPU ms by process | peak MiB |", "|---|---|---|"]
+    for name, levels in document["subjects"].items():
+        found = levels["32"]
+        lines.append(
+            f"| {name} | {_listed(found['cpu_ms_by_process'])} | {_listed(found['peak_mib'])} |"
+        )
+    return "\n".join([*lines, "", *_growth_lines(document), ""])
+
+
+def _growth_lines(document: Mapping[str, Any]) -> list[str]:
+    floors, growth = document["floors"], document["growth"]
+    lines = [
+        "| claims in the table | claim ms | replay ms | first page ms | a page 2000 rows on ms |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {size['rows']:,} | {size['claim_ms']:.2f} | {size['replay_ms']:.2f} "
+            f"| {size['list_ms']:.2f} | {size['deep_list_ms']:.2f} |"
+            for size in growth["sizes"]
+        ),
+        "",
+    ]
+    flight, waited, soaked = growth["in_flight"], growth["waiters"], growth["soak"]
+    memory = "; ".join(
+        f"{role} {values[0]} at a tenth, {values[-1]} at the end"
+        for role, values in soaked["mib"].items()
+    )
+    return [
+        *lines,
+        (
+            f"- A run at concurrency 1 took {floors['overhead_ms']:.1f} ms more than its three "
+            f"provider calls, which took {floors['calls_ms']:.1f} ms through httpx."
+        ),
+        (
+            f"- {flight['runs']} runs in flight: accepted in {flight['accepted_seconds']:.0f} s, "
+            f"all settled after {flight['settled_seconds']:.1f} s, peak MiB "
+            f"{_listed(flight['peak_mib'])}."
+        ),
+        (
+            f"- {waited['operations']} waiters on one key: answers {waited['statuses']}, "
+            f"p99 {waited['p99_ms']:.0f} ms (the operation itself took 4 s)."
+        ),
+        f"- Soak, {soaked['operations']} operations: resident MiB, {memory}.",
+    ]
 
 
 def _medians(

@@ -86,6 +86,8 @@ def main() -> None:
     suites = tuple(arguments.only.split(","))
     if set(suites) - set(SUITES):
         sys.exit(f"--only takes some of {', '.join(SUITES)}")
+    if arguments.publish and set(suites) != set(SUITES):
+        sys.exit("--publish needs all of them")
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as directory:
         Path(directory).chmod(0o755)  # Postgres runs as a user of its own
         document = asyncio.run(run(Path(directory), full=arguments.full, suites=suites))
