@@ -6,14 +6,10 @@ reset to an earlier point before and after its end.
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
@@ -198,8 +194,7 @@ async def test_a_cancel_taken_during_the_only_step_is_kept(bench: SagaBench, wor
 
 async def recovered(bench: SagaBench, begun: Begun) -> Claim:
     """Let the relay find the claim whose run is gone; the claim as it then ended."""
-    await bench.ledger.database._pool.execute("UPDATE claims SET check_at = now()")
-    assert await bench.relay.relay_once() >= 1
+    assert await bench.relay_all() == 1
     await bench.begun(begun.claim).ended()
     return await bench.now(begun)
 
@@ -231,8 +226,7 @@ async def test_a_run_recovered_on_a_refused_connection_still_finds_the_charge_it
     await committed(world, "payments", "charge")
     await begun.handle.terminate("its charge stands without a row")
     await world.faults("payments", "refuse_connection", seconds=1.5)
-    await bench.ledger.database._pool.execute("UPDATE claims SET check_at = now()")
-    await bench.relay.relay_once()
+    assert await bench.relay_all() == 1
     await until(lambda: is_unknown(bench, begun))
     again = bench.begun(begun.claim)
     await bench.ask(again, CANCEL_UPDATE, CANCEL)
@@ -255,27 +249,6 @@ async def test_two_relays_recover_a_run_once(bench: SagaBench, world: World) -> 
     assert len(await world.ledger("payments", "charge")) == len(begun) + len(claims)
 
 
-async def reset(bench: SagaBench, begun: Begun, *, to: int) -> None:
-    """Reset the run to its `to`-th completed workflow task; -1 is the last."""
-    history = await begun.handle.fetch_history()
-    tasks = [
-        event.event_id
-        for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-    ]
-    await bench.temporal.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=bench.temporal.namespace,
-            workflow_execution=WorkflowExecution(
-                workflow_id=begun.workflow_id, run_id=history.run_id or ""
-            ),
-            reason="a test",
-            workflow_task_finish_event_id=tasks[to],
-            request_id=uuid.uuid4().hex,
-        )
-    )
-
-
 @pytest.mark.parametrize("to", [0, -1])
 @pytest.mark.parametrize("declined", [False, True])
 async def test_a_reset_after_the_end_changes_nothing(
@@ -287,7 +260,7 @@ async def test_a_reset_after_the_end_changes_nothing(
     first = await begun.ended()
     books = {name: await world.ledger(name) for name in ("payments", "warehouse", "carrier")}
     letters = await world.ledger("mail")
-    await reset(bench, begun, to=to)
+    await bench.reset(begun, to=to)
     again = bench.begun(begun.claim)
     assert await again.ended() == first
     assert books == {name: await world.ledger(name) for name in books}
@@ -304,7 +277,7 @@ async def test_a_reset_in_the_middle_has_no_second_effect(
     await world.faults(provider, "slow", operation=operation, seconds=HELD_SECONDS)
     begun = await bench.begin(ORDERS_PLACE, address)
     await committed(world, provider, operation)
-    await reset(bench, begun, to=0)
+    await bench.reset(begun, to=0)
     end = await bench.begun(begun.claim).ended()
     left = 0 if backward else 1
     assert end.outcome is (Outcome.COMPENSATED if backward else Outcome.SUCCEEDED)
@@ -319,7 +292,7 @@ async def test_a_reset_run_that_is_cancelled_undoes_what_its_predecessor_did(
     begun = await bench.begin(OVER_PAYMENTS, {"gated": True})
     await bench.ask(begun, "arrive")
     await world.faults("payments", "refuse_connection", seconds=1.5)
-    await reset(bench, begun, to=0)
+    await bench.reset(begun, to=0)
     again = bench.begun(begun.claim)
     await bench.ask(again, CANCEL_UPDATE, CANCEL)
     await bench.ask(again, "open")
@@ -334,8 +307,7 @@ async def test_a_parked_undo_waits_for_ever_and_is_recovered_parked(
     begun = await bench.begin(OVER_WAREHOUSE, {"address": UNDELIVERABLE})
     await until(lambda: is_parked(bench, begun))
     await begun.handle.terminate("by mistake")
-    await bench.ledger.database._pool.execute("UPDATE claims SET check_at = now()")
-    await bench.relay.relay_once()
+    assert await bench.relay_all() == 1
     again = bench.begun(begun.claim)
     undo = await bench.effect(begun, "first", Purpose.UNDO)
     assert ((await bench.now(begun)).state, undo.state) == ("parked", "parked")

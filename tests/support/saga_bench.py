@@ -10,6 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import WorkflowRunner
 
@@ -109,6 +112,30 @@ class SagaBench:
         await begun.handle.execute_update(  # pyright: ignore[reportUnknownMemberType]
             update, args=arguments
         )
+
+    async def reset(self, begun: Begun, *, to: int) -> None:
+        """Reset the run to its `to`-th completed workflow task; -1 is the last."""
+        history = await begun.handle.fetch_history()
+        completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        tasks = [event.event_id for event in history.events if event.event_type == completed]
+        await self.temporal.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.temporal.namespace,
+                workflow_execution=WorkflowExecution(
+                    workflow_id=begun.workflow_id, run_id=history.run_id or ""
+                ),
+                reason="a test",
+                workflow_task_finish_event_id=tasks[to],
+                request_id=uuid.uuid4().hex,
+            )
+        )
+
+    async def relay_all(self) -> int:
+        """Let the relay look at every open claim now; returns how many there were."""
+        await self.ledger.database._pool.execute(
+            "UPDATE claims SET check_at = now() WHERE outcome IS NULL"
+        )
+        return await self.relay.relay_once()
 
     async def now(self, begun: Begun) -> Claim:
         """The claim as it is now."""

@@ -1,0 +1,179 @@
+"""Record the histories of every path as JSON, for the replay tests.
+
+    python -m support.record_histories DIRECTORY     (from tests/, with servers of its own)
+
+What is recorded is what a real server kept of a real run, with the machine's name, the process's
+identity and the server's address taken out. Record anew when a workflow changes on purpose; keep
+the old files for as long as runs of the old code can be open.
+"""
+
+import asyncio
+import json
+import re
+import sys
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from ledger.migrate import migrate
+from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE
+from operations.orders_place import ORDERS_PLACE
+from operations.payments_charge import PAYMENTS_CHARGE
+from operations.payments_charge_legacy import PAYMENTS_CHARGE_LEGACY
+from operations.states import ClaimState
+from runtime.embedded.postgres import FAST_SETTINGS, EmbeddedPostgres
+from runtime.embedded.temporal import EmbeddedTemporal
+from runtime.settings import Settings
+from support.directories import open_directory
+from support.saga_bench import Begun, SagaBench, saga_bench
+from support.service import CHARGE, ORDER
+from support.world import World
+
+FIGURES: dict[str, Any] = {
+    "send_timeout_seconds": 1.0,
+    "lookup_horizon_seconds": 1.5,
+    "lookup_interval_seconds": 0.2,
+}
+NOTHING_LOCAL = re.compile(r'"(identity|workerId|binaryChecksum|hostName)": "[^"]*"')
+"""What names the machine or the process that recorded."""
+
+Story = Callable[[SagaBench, World], Awaitable[Begun]]
+
+
+async def committed(world: World, provider: str) -> None:
+    """Wait until the provider has committed something."""
+    while not await world.ledger(provider):  # noqa: ASYNC110 - books tell nobody when they change
+        await asyncio.sleep(0.01)
+
+
+async def succeeded(bench: SagaBench, _: World) -> Begun:
+    """Four steps, nothing lost."""
+    return await bench.begin(ORDERS_PLACE, ORDER)
+
+
+async def declined(bench: SagaBench, world: World) -> Begun:
+    """The first step is refused."""
+    await world.faults("warehouse", "decline", operation="reserve")
+    return await bench.begin(ORDERS_PLACE, ORDER)
+
+
+async def compensated(bench: SagaBench, world: World) -> Begun:
+    """The carrier refuses: a refund and a release."""
+    await world.faults("carrier", "decline", operation="book")
+    return await bench.begin(ORDERS_PLACE, ORDER)
+
+
+async def unknown_resolved(bench: SagaBench, world: World) -> Begun:
+    """The warehouse's and the processor's answers are lost, and found again."""
+    await world.faults("warehouse", "commit_then_drop", operation="reserve")
+    await world.faults("payments", "commit_then_500", operation="charge")
+    return await bench.begin(ORDERS_PLACE, ORDER)
+
+
+async def parked_resolved(bench: SagaBench, world: World) -> Begun:
+    """A blind acquirer's answer is lost: a person says what happened."""
+    await world.faults("acquirer", "commit_then_drop", operation="charge")
+    begun = await bench.begin(PAYMENTS_CHARGE_LEGACY, CHARGE)
+    while (await bench.now(begun)).state is not ClaimState.PARKED:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.05)
+    [sale] = await world.ledger("acquirer", "charge")
+    verdict = {"step": "charge", "verdict": "confirmed", "provider_reference": sale["id"]}
+    await bench.ask(begun, RESOLVE_UPDATE, {**verdict, "evidence": "their statement"})
+    return begun
+
+
+async def cancelled(bench: SagaBench, world: World) -> Begun:
+    """Cancelled, by both ways, while the warehouse works."""
+    await world.faults("warehouse", "slow", operation="reserve", seconds=0.5)
+    begun = await bench.begin(ORDERS_PLACE, ORDER)
+    await committed(world, "warehouse")
+    await bench.ask(begun, CANCEL_UPDATE, {"requested_by": "op", "reason": "changed my mind"})
+    await begun.handle.cancel()
+    return begun
+
+
+async def recovered(bench: SagaBench, world: World) -> Begun:
+    """Terminated in the middle, and taken up by the relay."""
+    await world.faults("payments", "slow", operation="charge", seconds=0.5)
+    begun = await bench.begin(ORDERS_PLACE, ORDER)
+    await committed(world, "payments")
+    await begun.handle.terminate("recorded")
+    await bench.relay_all()
+    return bench.begun(begun.claim)
+
+
+async def charged(bench: SagaBench, world: World) -> Begun:
+    """One keyed step, and the processor was away first."""
+    await world.faults("payments", "rate_limit", operation="charge", seconds=1)
+    return await bench.begin(PAYMENTS_CHARGE, CHARGE)
+
+
+async def reset(bench: SagaBench, world: World) -> Begun:
+    """Reset to its beginning after its end."""
+    begun = await bench.begin(ORDERS_PLACE, ORDER)
+    await begun.ended()
+    await bench.reset(begun, to=0)
+    return bench.begun(begun.claim)
+
+
+PATHS: dict[str, Story] = {
+    "orders_place.succeeded": succeeded,
+    "orders_place.declined": declined,
+    "orders_place.compensated": compensated,
+    "orders_place.unknown_resolved": unknown_resolved,
+    "orders_place.cancelled": cancelled,
+    "orders_place.recovered": recovered,
+    "orders_place.reset": reset,
+    "payments_charge.rate_limited": charged,
+    "payments_charge_legacy.parked_resolved": parked_resolved,
+}
+
+
+def without_local_names(history: str) -> str:
+    """The history without what names the machine, and readable in a diff."""
+    document = json.loads(NOTHING_LOCAL.sub(lambda found: f'"{found[1]}": "recorded"', history))
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+async def record(directory: Path) -> None:
+    """Run every path on servers of its own, and write what the server kept."""
+    with open_directory() as data:
+        for name in ("postgres", "temporal"):
+            (data / name).mkdir(mode=0o755)
+        async with (
+            EmbeddedPostgres(data / "postgres", settings=FAST_SETTINGS) as postgres,
+            EmbeddedTemporal(data / "temporal") as temporal,
+            World(data / "providers.db") as world,
+        ):
+            await migrate(postgres.url)
+            await world.temperament("blind")
+            settings = Settings.model_validate(
+                {
+                    "database_url": postgres.url,
+                    "temporal_address": temporal.address,
+                    "temporal_task_queue": "recorded",
+                    "acquirer_blind": True,
+                    "worker_drain_seconds": 1,
+                    "provider_profiles": dict.fromkeys(
+                        ("payments", "acquirer", "warehouse", "carrier", "mail"), FIGURES
+                    ),
+                    **{f"{n}_url": url for n, url in world.urls.items() if n != "admin"},
+                }
+            )
+            async with saga_bench(settings, tenant=f"t-{uuid.uuid4().hex[:6]}") as bench:
+                for name, path in PATHS.items():
+                    await world.clear_faults()
+                    await world.wipe()
+                    begun = await path(bench, world)
+                    end = await begun.ended()
+                    history = await begun.handle.fetch_history()
+                    file = directory / f"{name}.json"
+                    file.write_text(without_local_names(history.to_json()))
+                    sys.stdout.write(f"{name}: {end.outcome}, {len(history.events)} events\n")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    asyncio.run(record(target))
