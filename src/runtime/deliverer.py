@@ -131,7 +131,7 @@ class Deliverer:
         _log.info(
             "delivery.failed",
             endpoint=delivery.address,
-            event=delivery.message_id,
+            message_id=delivery.message_id,
             attempts=delivery.attempts,
             reason=error,
         )
