@@ -139,6 +139,7 @@ class Remedies:
             verdict=Verdict.CONFIRMED,
             provider_reference=record.id,
             evidence=f"Reconciliation found {record.id} under our reference {effect.key}",
+            about=effect.key,
             decided_by=ROBOT,
         )
         told = Told.NO_RUN if effect.is_over else await self.teller.tell(effect, decision)
