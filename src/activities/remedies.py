@@ -13,7 +13,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
-from activities.steps import STALE_PERMIT_SECONDS, send_body
+from activities.steps import STALE_SECONDS, send_body
 from ledger.ledger import Ledger
 from ledger.reconciliation_actions import Action, ActionRefused
 from ledger.reconciliation_findings import ROBOT, FindingRow
@@ -238,7 +238,7 @@ class Remedies:
             kind=Kind.UNKNOWN, at=at, sent_at=at, frozen_body=body, reason="It is being sent"
         )
         sent = await self._write(action, before.learns(unsure))
-        if sent is None or time.monotonic() - began > STALE_PERMIT_SECONDS:
+        if sent is None or time.monotonic() - began > STALE_SECONDS:
             return None
         answer = await send_body(
             provider, before.action, key=before.key, body=body, sent_at=before.sent_at or at
