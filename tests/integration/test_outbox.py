@@ -18,11 +18,12 @@ from operations.contracts import Completion, Progress, StoredReceipt
 from operations.states import ClaimState, Outcome
 from runtime.deliverer import Deliverer, GuardedResolver
 from runtime.settings import Settings
-from support.service import CHARGE, running_service
+from support.service import CHARGE, RunningService, running_service
 from support.webhooks import Received, Receiver, receiving
 
 NOW = datetime.now(UTC)
 SECRET = "whsec_c2VjcmV0LW9mLWFuLWVuZHBvaW50"
+TRANSFER = {"from": "cash", "to": "sales", "amount": {"minor": 5, "currency": "EUR"}}
 RECEIPT = StoredReceipt(status=201, headers=(), body=b"{}")
 
 
@@ -82,8 +83,17 @@ async def test_an_operations_events_arrive_in_order_signed_and_until_they_are_ta
             "status": 201,
             "revision": ended["revision"],
         }
-        seen = (await service.operator.get("/v1/endpoints/all")).json()
-        assert (seen["state"], seen["failures"], seen["pending"]) == ("enabled", 0, 0)
+        for account in ("cash", "sales"):
+            await service.http.put(f"/v1/accounts/{account}", json={"currency": "EUR"})
+        refused = await service.submit("accounts.transfer", "t", TRANSFER)
+        assert refused.status_code == 402  # a local operation, told of in its one transaction
+        await receiver.until(lambda _: receiver.types().count("operation.done") == 2)
+        told_last = receiver.attempts[-1].document["data"]
+        assert (told_last["operation"], told_last["outcome"]) == ("accounts.transfer", "declined")
+        async with asyncio.timeout(10):
+            while (seen := await _seen(service))["pending"]:
+                continue
+        assert (seen["state"], seen["failures"]) == ("enabled", 0)
 
 
 async def test_a_dead_endpoint_holds_up_nobody(ledger: Ledger, receiver: Receiver) -> None:
@@ -200,6 +210,11 @@ async def test_a_name_that_points_inward_is_refused_when_it_is_connected(
             else:
                 with pytest.raises(aiohttp.ClientConnectorError):
                     await session.post(url, json={})
+
+
+async def _seen(service: RunningService) -> dict[str, Any]:
+    """The endpoint as its tenant sees it: a 2xx is noted a moment after it was sent."""
+    return (await service.operator.get("/v1/endpoints/all")).json()
 
 
 @asynccontextmanager
