@@ -5,7 +5,7 @@ An operation is claimed and started exactly as the API does it.
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -162,6 +162,7 @@ async def saga_bench(
     runner: WorkflowRunner | None = None,
     workflows: Sequence[type] = (*OPERATION_WORKFLOWS, *STEPPING),
     with_worker: bool = True,
+    announce: Callable[[int], None] | None = None,
 ) -> AsyncGenerator[SagaBench]:
     """A bench with a worker, unless told otherwise; its relay is the test's to call."""
     async with AsyncExitStack() as resources:
@@ -175,7 +176,7 @@ async def saga_bench(
                     settings=settings,
                     ledger=ledger,
                     providers=providers,
-                    announce=ledger.announcer.announce,
+                    announce=announce or ledger.announcer.announce,
                     workflows=workflows,
                     runner=runner,
                 )
