@@ -16,7 +16,7 @@ from rich.console import Console
 
 from support.checker.report import Outcome, Report, print_report, write_report
 from support.directories import open_directory
-from support.faults import plan
+from support.faults import neighbours, plan
 from support.faults.play import Player
 from support.faults.rig import Rig
 
@@ -27,7 +27,7 @@ async def run(scenarios: list[plan.Scenario], *, minutes: float, seed: int) -> R
     """Play `scenarios` on one rig until all are played or the time is over."""
     began, outcomes = time.monotonic(), list[Outcome]()
     with open_directory() as directory:
-        async with Rig(directory) as rig:
+        async with Rig(directory, settings=neighbours.settings()) as rig:
             player = Player(rig)
             await player.prepare()
             for number, scenario in enumerate(scenarios, start=1):

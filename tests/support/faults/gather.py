@@ -19,9 +19,11 @@ from operations.registry import OPERATIONS
 from support.checker.evidence import (
     Balance,
     ClaimRow,
+    Delivery,
     EffectRow,
     Evidence,
     Expected,
+    Finding,
     Record,
     Run,
     Transfer,
@@ -90,6 +92,45 @@ async def from_ledger(url: str, *, prefix: str) -> Evidence:
         ),
         balances=tuple(Balance(**dict(row)) for row in balances),
     )
+
+
+async def undelivered(url: str) -> list[str]:
+    """Events for endpoints that have not been delivered, and proofs that no run was told."""
+    async with connected(url) as connection:
+        events = await connection.fetchval("SELECT count(*) FROM outbox WHERE delivered_at IS NULL")
+        proofs = await connection.fetchval("SELECT count(*) FROM inbox WHERE check_at IS NOT NULL")
+    return [f"{events} events, {proofs} messages"] if events or proofs else []
+
+
+async def deliveries(url: str, records: Sequence[Record]) -> tuple[Delivery, ...]:
+    """What webhooks have made of each entity, beside what its provider says of it."""
+    async with connected(url) as connection:
+        rows = await connection.fetch(
+            "SELECT e.provider, e.entity, e.state, (SELECT coalesce(max(n), 0) FROM"
+            " (SELECT count(*) AS n FROM inbox i WHERE i.provider = e.provider"
+            " AND i.entity = e.entity GROUP BY i.rank) AS counted) AS times FROM entities e"
+        )
+    known = {record.id: record for record in records}
+    found: list[Delivery] = []
+    for row in rows:
+        record = known.get(row["entity"])
+        if record is not None:
+            told = Delivery(
+                entity=record.id, order=("told",), final_state=row["state"], effects=row["times"]
+            )
+            said = Delivery(entity=record.id, order=("said",), final_state=record.state, effects=1)
+            found += [told, said]
+    return tuple(found)
+
+
+async def findings(url: str, subjects: Sequence[str]) -> tuple[Finding, ...]:
+    """What reconciliation found about `subjects`, or about anything when there are none."""
+    async with connected(url) as connection:
+        rows = await connection.fetch(
+            "SELECT provider, kind, subject FROM reconciliation_findings WHERE subject = any($1)",
+            list(subjects),
+        )
+    return tuple(Finding(**dict(row)) for row in rows)
 
 
 async def open_claims(url: str, *, prefix: str) -> list[str]:

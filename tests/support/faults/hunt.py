@@ -5,7 +5,7 @@ from rich.table import Table
 
 from support.checker.report import Outcome
 from support.directories import open_directory
-from support.faults import mutants, plan
+from support.faults import mutants, neighbours, plan
 from support.faults.play import Player
 from support.faults.rig import Rig
 
@@ -18,6 +18,8 @@ HUNTED_BY: dict[str, tuple[str, ...]] = {
     "allow-duplicate-runs": ("run.starting:hang",),
     "receipt-outside-the-business-transaction": ("completion.committed:kill",),
     "fingerprint-not-compared-when-attaching": ("look-ups-that-lag",),
+    "webhook-without-its-unique-row": ("webhook.committed:raise",),
+    "reconciliation-skips-completed-operations": ("findings.committed:raise",),
 }
 """The scenarios of the suite that are played against each mutant: those that its fault needs."""
 
@@ -30,7 +32,7 @@ async def hunt(pattern: str, console: Console) -> int:
     for mutant in chosen:
         outcomes: list[Outcome] = []
         with open_directory() as directory:
-            async with Rig(directory, mutants=(mutant,)) as rig:
+            async with Rig(directory, mutants=(mutant,), settings=neighbours.settings()) as rig:
                 player = Player(rig, replay=False)
                 await player.prepare()
                 outcomes += [await player.play(named[name]) for name in HUNTED_BY[mutant]]

@@ -70,9 +70,10 @@ def cancelled(prefix: str) -> list[Job]:
 
 
 def jobs_of(mix: str, prefix: str) -> list[Job]:
-    """The jobs of a mix, by its name: `mixed`, `cancelled`, or an operation's."""
+    """The jobs of a mix: `mixed` (`messages` and `reconciled` are the same, in company),
+    `cancelled`, or those of the operation of that name."""
     match mix:
-        case "mixed":
+        case "mixed" | "messages" | "reconciled":
             return mixed(prefix)
         case "cancelled":
             return cancelled(prefix)

@@ -162,3 +162,33 @@ def _fingerprint_not_compared_when_attaching() -> None:
         return claim
 
     boundary.claim_key = believed
+
+
+@_mutant
+def _webhook_without_its_unique_row() -> None:
+    """Every message counts as a new one."""
+    import uuid
+
+    from ledger import inbox
+
+    values = inbox._values
+
+    def never_the_same(message: Any) -> dict[str, Any]:
+        known = values(message)
+        return {**known, "version": f"{known['version']}#{uuid.uuid4().hex}"}
+
+    inbox._values = never_the_same
+
+
+@_mutant
+def _reconciliation_skips_completed_operations() -> None:
+    """What is done is taken for right."""
+    from activities import reconciliation
+
+    match = reconciliation.match
+
+    def match_open_ones(view: Any) -> Any:
+        done = {effect.key for effect in view.effects if effect.is_over}
+        return [finding for finding in match(view) if finding.effect_key not in done]
+
+    reconciliation.match = match_open_ones

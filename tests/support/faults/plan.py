@@ -67,7 +67,7 @@ class Scenario:
     needs: frozenset[Need] = frozenset()
 
 
-API_POINTS = ("claim.*", "local.*", "run.*", "answer.*")
+API_POINTS = ("claim.*", "local.*", "run.*", "answer.*", "webhook.*", "update.*")
 DOUBTFUL = (Trouble("acquirer", "commit_then_drop"), Trouble("acquirer", "rate_limit", seconds=0.3))
 """Makes the legacy charges need a row, a look-up, and a mark that is taken back."""
 SLOW = (Trouble("warehouse", "slow", times=3, seconds=0.8),)
@@ -81,6 +81,8 @@ NTH = {
     "send.replied": 3,
     "step.*": 3,
     "completion.*": 2,
+    "webhook.*": 4,
+    "outbox.*": 3,
 }
 BY_GUARANTEE = {
     "keyed": ("payments.charge", False),
@@ -118,8 +120,17 @@ def _at(point: Failpoint, mode: Mode) -> Scenario:
         arms=f"{point}:{nth}:{mode}",
         infra=Infra.TERMINATE if point in RECOVERS else Infra.NONE,
         troubles=DOUBTFUL + (SLOW if point in RECOVERS else ()),
+        mix=_mix(point),
         needs=frozenset({Need.FIRED, Need.SUPPRESSED, Need.RESOLVED}),
     )
+
+
+def _mix(point: Failpoint) -> str:
+    """What has to go on beside the operations for the point to be reached."""
+    if any(fnmatch(point, pattern) for pattern in ("webhook.*", "update.*", "outbox.*")):
+        return "messages"
+    reconciling = ("records.*", "findings.*", "remedy.*", "reconciled.*")
+    return "reconciled" if any(fnmatch(point, pattern) for pattern in reconciling) else "mixed"
 
 
 def _at_send(point: Failpoint, mode: Mode, guarantee: str) -> Scenario:

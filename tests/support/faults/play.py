@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from operations.keys import workflow_id
-from support.checker.evidence import Evidence, Run
+from support.checker.evidence import Evidence, Expected, Run
 from support.checker.invariants import Violation, check
 from support.checker.report import Outcome, counted, lines_of
-from support.faults import gather
+from support.faults import gather, neighbours
 from support.faults.client import Client
 from support.faults.mixes import ACCOUNTS, jobs_of
 from support.faults.plan import Infra, Need, Scenario
@@ -37,6 +37,7 @@ class Player:
         self.replay = replay
         self._number = 0
         self._blind = False
+        self._endpoint: neighbours.Endpoint | None = None
 
     async def prepare(self) -> None:
         """Open the accounts that transfers move money between."""
@@ -79,8 +80,14 @@ class Player:
             submitting = asyncio.create_task(client.run(jobs, seconds=SETTLE_SECONDS))
             await self._interfere(scenario, prefix)
             await submitting
-            left = await self._settle(prefix, began=began)
+            left = await self._settle(scenario, prefix, began=began)
             evidence = await self._evidence(client, prefix, left)
+            if scenario.mix == "reconciled":
+                evidence = await self._reconciled(evidence, client, prefix)
+            if scenario.mix == "messages":
+                url = self.rig.stack.postgres.url
+                told = await gather.deliveries(url, evidence.records)
+                evidence = evidence.but(deliveries=told)
         finally:
             await client.close()
             fired = self.rig.fired()
@@ -96,6 +103,9 @@ class Player:
             for child in ("api", "worker"):
                 self.rig.set(child, {})
             await self.rig.restart("api", "worker")
+        if scenario.mix == "messages":
+            self._endpoint = neighbours.Endpoint()
+            await neighbours.introduce(self.rig, self._endpoint)
         if scenario.arms:
             self.rig.arm(scenario.child, scenario.arms)
         for trouble in scenario.troubles:
@@ -153,19 +163,41 @@ class Player:
                     break
                 await asyncio.sleep(0.05)
 
-    async def _settle(self, prefix: str, *, began: float) -> list[str]:
+    async def _reconciled(self, evidence: Evidence, client: Client, prefix: str) -> Evidence:
+        """Plant duplicates, have the books compared, and gather everything anew."""
+        seeds, undos = await neighbours.seed_duplicates(
+            self.rig, evidence.effects, evidence.records, prefix=prefix
+        )
+        left = await neighbours.reconcile(self.rig, prefix=prefix)
+        after = await self._evidence(client, prefix, left, undos=tuple(undos))
+        subjects = [record.id for record in after.records]
+        subjects += [effect.key for effect in after.effects]
+        found = await gather.findings(self.rig.stack.postgres.url, subjects)
+        return after.but(reconciled=True, seeds=tuple(seeds), findings=found)
+
+    async def _settle(self, scenario: Scenario, prefix: str, *, began: float) -> list[str]:
         """Wait until every claim has come to rest; returns those that have not."""
         left = ["everything"]
         while left and time.monotonic() - began < SETTLE_SECONDS + 30:
             with contextlib.suppress(OSError):
                 left = await gather.open_claims(self.rig.stack.postgres.url, prefix=prefix)
+                if scenario.mix == "messages":
+                    left += await gather.undelivered(self.rig.stack.postgres.url)
             if left:
                 await asyncio.sleep(0.3)
         return left
 
-    async def _evidence(self, client: Client, prefix: str, left: list[str]) -> Evidence:
+    async def _evidence(
+        self,
+        client: Client,
+        prefix: str,
+        left: list[str],
+        *,
+        undos: tuple[Expected, ...] = (),
+    ) -> Evidence:
         await self.rig.ready()
         ledger = await gather.from_ledger(self.rig.stack.postgres.url, prefix=prefix)
+        ledger = ledger.but(expected=(*ledger.expected, *undos))
         records = await gather.from_providers(self.rig.stack.providers_url)
         keys = {expected.key for expected in ledger.expected}
         runs: list[Run] = await gather.from_temporal(
@@ -185,6 +217,9 @@ class Player:
         with contextlib.suppress(Exception):
             await self.rig.admin("DELETE", "/admin/faults")
         self.rig.wire.cut_every(0)
+        if self._endpoint is not None:
+            await neighbours.take_leave(self.rig, self._endpoint)
+            self._endpoint = None
         if scenario.infra is Infra.DATABASE_CUTS:
             await self.rig.without_a_proxy()
         elif scenario.infra is Infra.FULL_POOL:

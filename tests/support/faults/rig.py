@@ -40,7 +40,13 @@ PROFILES = json.dumps(
 class Rig:
     """The stack, and everything that can be done to it."""
 
-    def __init__(self, directory: Path, *, mutants: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        mutants: tuple[str, ...] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Nothing starts before it is entered."""
         self.directory = directory
         self.wire = Wire()
@@ -48,6 +54,7 @@ class Rig:
         self._armed = 0
         self._control = directory / "control.json"
         self._mutants = mutants
+        self._settings = dict(settings or {})
         self._environment: dict[str, dict[str, str]] = {}
         self._resources = contextlib.AsyncExitStack()
         directory.mkdir(parents=True, exist_ok=True)
@@ -68,6 +75,7 @@ class Rig:
         addresses = await self.wire.start(targets)
         self.shared = {
             "TALLYSTICK_PROVIDER_PROFILES": PROFILES,
+            **self._settings,
             **{f"TALLYSTICK_{name.upper()}_URL": url for name, url in addresses.items()},
         }
         self._environment = {"api": dict(self.shared), "worker": dict(self.shared)}
