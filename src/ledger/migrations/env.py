@@ -2,7 +2,11 @@
 
 from alembic import context
 
+from ledger import account_tables, message_tables, reconciliation_tables
 from ledger.tables import metadata
+
+TABLES = (account_tables, message_tables, reconciliation_tables)
+"""Modules that add to the metadata: with them it is complete."""
 
 context.configure(
     connection=context.config.attributes["connection"],
