@@ -16,8 +16,9 @@ from types import MappingProxyType
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
+    CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
@@ -115,15 +116,33 @@ class EncryptingCodec(PayloadCodec):
         return Payload.FromString(plain)
 
 
+_CONVERTERS = tuple(PydanticPayloadConverter().converters.values())
+
+
+class PayloadConverter(CompositePayloadConverter):
+    """pydantic's, around converters that are made once.
+
+    The SDK makes a payload converter for every run, and two for every activation. pydantic's own
+    builds a serializer each time, and starts with no type adapter known.
+    """
+
+    def __init__(self) -> None:
+        """Share the converters: they keep nothing but type adapters."""
+        super().__init__(*_CONVERTERS)
+
+
+_PLAIN = DataConverter(payload_converter_class=PayloadConverter)
+
+
 def data_converter(keys: str | None) -> DataConverter:
     """The converter of every client and worker: with encryption when `keys` are given.
 
     Raises ValueError for keys that cannot be read.
     """
     if keys is None:
-        return pydantic_data_converter
+        return _PLAIN
     return replace(
-        pydantic_data_converter,
+        _PLAIN,
         payload_codec=EncryptingCodec(PayloadKeys.parse(keys)),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
