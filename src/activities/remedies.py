@@ -13,7 +13,7 @@ from typing import Protocol, assert_never
 
 import structlog
 
-from activities.steps import STALE_SECONDS, send_body
+from activities.steps import send_body
 from ledger.ledger import Ledger
 from ledger.reconciliation_actions import Action, ActionRefused
 from ledger.reconciliation_findings import ROBOT, FindingRow
@@ -30,6 +30,10 @@ from operations.states import EffectState, Outcome, Verdict
 from providers.contract import Provider, ProviderRecord
 
 PLANNED_PER_TURN = 50
+LEAVES_WITHIN_SECONDS = 2.0
+"""A request leaves this soon after we began to write it down, or not at all: a worker that was
+frozen in between must not send after others have looked up and found nothing (hazard 9)."""
+
 MOVES_PER_TURN = 6
 PAUSE_SECONDS_MAX = 15.0
 """A remedy that has to wait longer is taken up again by the next run."""
@@ -238,7 +242,7 @@ class Remedies:
             kind=Kind.UNKNOWN, at=at, sent_at=at, frozen_body=body, reason="It is being sent"
         )
         sent = await self._write(action, before.learns(unsure))
-        if sent is None or time.monotonic() - began > STALE_SECONDS:
+        if sent is None or time.monotonic() - began > LEAVES_WITHIN_SECONDS:
             return None
         answer = await send_body(
             provider, before.action, key=before.key, body=body, sent_at=before.sent_at or at
