@@ -30,8 +30,6 @@ OPERATION_PATH = "/v1/operations/bench.three_charges"
 POSTGRES_SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
-    "shared_preload_libraries": "pg_stat_statements",
-    "pg_stat_statements.track_utility": "off",
 }
 """Said although they are the defaults: a benchmark on a database that may forget shows nothing."""
 

@@ -239,7 +239,7 @@ def figures(document: Mapping[str, Any]) -> str:
 
 
 def _growth_lines(document: Mapping[str, Any]) -> list[str]:
-    floors, growth = document["floors"], document["growth"]
+    floors, growth, counted = document["floors"], document["growth"], document["costs"]
     lines = [
         "| claims in the table | claim ms | replay ms | first page ms | a page 2000 rows on ms |",
         "|---|---|---|---|---|",
@@ -257,6 +257,12 @@ def _growth_lines(document: Mapping[str, Any]) -> list[str]:
     )
     return [
         *lines,
+        (
+            f"- One operation of three steps costs the servers {counted['commits']:.1f} commits, "
+            f"{counted['rows_inserted']:.1f} rows inserted, {counted['rows_updated']:.1f} updated, "
+            f"{counted['wal_kib']:.1f} KiB of write-ahead log, and a history of "
+            f"{counted['history_events']} events and {counted['history_kib']:.1f} KiB."
+        ),
         (
             f"- A run at concurrency 1 took {floors['overhead_ms']:.1f} ms more than its three "
             f"provider calls, which took {floors['calls_ms']:.1f} ms through httpx."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from costs import costs
 from floors import floors
 from growth import at_sizes, fairness, in_flight, soak, waiters
 from lab import Lab, Subject
@@ -44,6 +45,8 @@ async def run(directory: Path, *, full: bool, suites: tuple[str, ...]) -> dict[s
             rounds, seconds = (7, 5.0) if full else (3, 2.0)
             found = await floors(lab, ours, rounds=rounds, seconds=seconds, report=say)
             document["floors"] = found.document()
+            document["costs"] = report.plain(await costs(lab, ours))
+            say(str(document["costs"]))
         if "growth" in suites:
             document["growth"] = await _growth(lab, ours, full=full)
     document["minutes"] = round((time.monotonic() - began) / 60, 1)
