@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 
 from ledger.ledger import Ledger
-from ledger.sends import Permit
+from ledger.sends import LEAVES_WITHIN, Permit
 from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
 from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderError, Unavailable
 from operations.failpoints import Failpoint, fail_at
@@ -24,9 +24,8 @@ from providers.contract import Provider, ProviderRecord
 BEAT_SECONDS = 1.0
 """How often a waiting activity says that it is alive."""
 
-STALE_PERMIT_SECONDS = 2.0
-"""A request leaves this soon after its row is committed, or not at all: a worker that was frozen in
-between must not send after others have looked up and found nothing."""
+STALE_SECONDS = LEAVES_WITHIN.total_seconds()
+"""A request leaves this soon after we began, or not at all; see `ledger.sends`."""
 
 
 class ProviderNotConfigured(LookupError):
@@ -53,7 +52,13 @@ class StepActivities:
                 else:
                     answer = await self._perform_plainly(provider, call, reset=reset)
             except Declined as no:
-                answer = StepAnswer(kind=Kind.DECLINED, at=_now(), code=no.code, reason=no.reason)
+                answer = StepAnswer(
+                    kind=Kind.DECLINED,
+                    at=_now(),
+                    code=no.code,
+                    reason=no.reason,
+                    rolled_back=True,
+                )
         fail_at(Failpoint.STEP_ANSWERING)
         return answer.model_copy(update={"reset": reset})
 
@@ -79,15 +84,16 @@ class StepActivities:
 
     async def _perform_recorded(self, provider: Provider, call: StepCall) -> StepAnswer:
         body = call.effect.frozen_body or _freeze(provider, call)
+        began = time.monotonic()
         permit = await self.ledger.sends.begin(call, body=body, now=_now())
         if isinstance(permit, StepAnswer):
             return permit
-        return await self._send_permitted(provider, call, permit, began=time.monotonic())
+        return await self._send_permitted(provider, call, permit, began=began)
 
     async def _send_permitted(
         self, provider: Provider, call: StepCall, permit: Permit, *, began: float
     ) -> StepAnswer:
-        if time.monotonic() - began > STALE_PERMIT_SECONDS:
+        if time.monotonic() - began > STALE_SECONDS:
             answer = StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         else:
             undoing = call.effect.purpose is not Purpose.ACTION
@@ -105,9 +111,8 @@ class StepActivities:
         if answer.kind is not Kind.UNAVAILABLE:
             return answer
         await self.ledger.sends.not_applied(call, permit, reason=answer.reason or "", now=_now())
-        sent_before = (
-            permit.sends > call.effect.sends + 1
-        )  # by an attempt that died with its worker
+        # By an attempt that died with its worker.
+        sent_before = permit.sends > call.effect.sends + 1
         return answer.model_copy(update={"sent_at": permit.sent_at}) if sent_before else answer
 
     async def _perform_plainly(
@@ -118,7 +123,7 @@ class StepActivities:
             refusal = await self.ledger.sends.may_send(call, now=_now())
             if refusal is not None:
                 return refusal
-        if (_now() - activity.info().started_time).total_seconds() > STALE_PERMIT_SECONDS:
+        if (_now() - activity.info().started_time).total_seconds() > STALE_SECONDS:
             return StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         body = call.effect.frozen_body or _freeze(provider, call)
         effect = call.effect

@@ -6,7 +6,7 @@ from typing import Any
 
 from asyncpg import Record
 from asyncpg.exceptions import CheckViolationError
-from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, literal, select, update
+from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.database import Connection
@@ -64,7 +64,9 @@ UPSERT = Statement(
             "sends": func.greatest(effects.c.sends, _new.excluded.sends),
             "sent_at": func.coalesce(effects.c.sent_at, _new.excluded.sent_at),
             "last_sent_at": func.greatest(effects.c.last_sent_at, _new.excluded.last_sent_at),
-            "reason": func.coalesce(_new.excluded.reason, effects.c.reason),
+            "reason": _new.excluded.reason,
+            # What the books told of an effect whose request was not known.
+            "request": _new.excluded.request.op("||")(effects.c.request),
             "tombstoned_at": func.coalesce(effects.c.tombstoned_at, _new.excluded.tombstoned_at),
             "updated_at": _new.excluded.updated_at,
         },
@@ -88,7 +90,7 @@ _captured = and_(
     effects.c.tenant == bindparam("tenant"),
     effects.c.provider == bindparam("provider"),
     effects.c.account == bindparam("account"),
-    effects.c.provider_reference == bindparam("undoes"),
+    or_(effects.c.provider_reference == bindparam("undoes"), effects.c.key == bindparam("undoes")),
     effects.c.purpose == Purpose.ACTION.value,
     effects.c.undoes.is_(None),
 )

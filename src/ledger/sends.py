@@ -1,7 +1,7 @@
 """Before a request leaves: the row that says it may exist, and the fence that may refuse it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from asyncpg import Record
 from sqlalchemy import ARRAY, Text, any_, bindparam, case, literal, select, update
@@ -34,7 +34,7 @@ _SEND_AGAIN = Statement(
         state=EffectState.SENT.value,
         sends=effects.c.sends + 1,
         sent_at=bindparam("sent_at"),
-        last_sent_at=bindparam("now"),
+        last_sent_at=bindparam("latest"),
         updated_at=bindparam("now"),
     )
 )
@@ -56,6 +56,10 @@ _NOT_APPLIED = Statement(
         updated_at=bindparam("now"),
     )
 )
+LEAVES_WITHIN = timedelta(seconds=2)
+"""A request leaves this soon after its row, or not at all (`activities.steps` sees to it): a worker
+that was frozen in between must not send after others have looked up and found nothing."""
+
 _DONE_ALREADY = {
     EffectState.CONFIRMED: Kind.CONFIRMED,
     EffectState.COMPENSATED: Kind.FENCED,
@@ -96,6 +100,7 @@ class Sends:
                 kind=Kind.DECLINED,
                 at=now,
                 code="refund_exceeds_capture",
+                rolled_back=True,
                 reason="More would be refunded than was charged, or there is no such charge",
             )
         fail_at(Failpoint.SEND_RECORDED)
@@ -163,11 +168,29 @@ class Sends:
             return _fenced(now)
         if known.sends > call.effect.sends and known.guarantee not in _REPEATABLE:
             return _unknown(now, "A request was sent whose answer was lost", known)
+        if _is_forgotten(call, known, now):
+            return StepAnswer(
+                kind=Kind.UNKNOWN,
+                at=known.last_sent_at or now,
+                reason="It was sent before, and the provider may not know the key any more",
+            )
         if not row["holds"]:
             await effect_rows.hold(connection, call.claim_id, call.tenant, known)
         sent_at = known.sent_at or now
-        await connection.execute(*_SEND_AGAIN(**key, sent_at=sent_at, now=now))
+        await connection.execute(
+            *_SEND_AGAIN(**key, sent_at=sent_at, latest=now + LEAVES_WITHIN, now=now)
+        )
         return Permit(sends=known.sends + 1, sent_at=sent_at, frozen_body=known.frozen_body or body)
+
+
+def _is_forgotten(call: StepCall, known: EffectRecord, now: datetime) -> bool:
+    """Whether a repeated send may meet a provider that has forgotten our key: the run decided while
+    the key lived, but an activity may wait in its queue through an outage (hazard 2)."""
+    repeats = known.sends > 0 and call.effect.state is not EffectState.ABSENT
+    keyed = known.guarantee is Guarantee.KEYED and known.sent_at is not None
+    if not repeats or not keyed or known.sent_at is None:
+        return False
+    return not call.profile.remembers_key(sent_at=known.sent_at, at=now)
 
 
 def _first_row(effect: EffectRecord, *, body: str, suspect: bool, now: datetime) -> EffectRecord:
@@ -176,7 +199,7 @@ def _first_row(effect: EffectRecord, *, body: str, suspect: bool, now: datetime)
             "state": EffectState.UNKNOWN if suspect else EffectState.SENT,
             "sends": effect.sends + 1,
             "sent_at": effect.sent_at or now,
-            "last_sent_at": now,
+            "last_sent_at": now + LEAVES_WITHIN,
             "frozen_body": effect.frozen_body or body,
         }
     )
@@ -205,5 +228,8 @@ def _unknown(now: datetime, reason: str, effect: EffectRecord) -> StepAnswer:
 
 def _fenced(now: datetime) -> StepAnswer:
     return StepAnswer(
-        kind=Kind.FENCED, at=now, reason="The operation has ended, or is being undone: nothing left"
+        kind=Kind.FENCED,
+        at=now,
+        rolled_back=True,
+        reason="The operation has ended, or is being undone: nothing left",
     )

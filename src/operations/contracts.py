@@ -142,6 +142,8 @@ class StepAnswer(Payload):
     sent_at: datetime | None = None
     """When the first request for this effect left."""
     frozen_body: str | None = None
+    rolled_back: bool = False
+    """Whether the ledger refused the send, and so wrote nothing of what came with it."""
     reset: bool = False
     """Whether the run that asked is not the one the operation began with."""
 

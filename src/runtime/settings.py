@@ -18,6 +18,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="TALLYSTICK_",
         extra="ignore",
+        use_attribute_docstrings=True,
         hide_input_in_errors=True,  # it holds secrets
     )
 
@@ -29,11 +30,15 @@ class Settings(BaseSettings):
     """How long a request waits for a connection before it gets 503."""
 
     temporal_address: str = "127.0.0.1:7233"
+    """`host:port` of the Temporal frontend."""
     temporal_namespace: str = "default"
+    """The namespace that holds the runs."""
     temporal_api_key: SecretStr | None = None
     """For Temporal Cloud."""
     temporal_tls: bool = False
+    """Whether to speak TLS to Temporal."""
     temporal_task_queue: str = "tallystick"
+    """API and workers of one deployment share it."""
     payload_keys: SecretStr | None = None
     """Encrypts what Temporal keeps: `id:base64key,id:base64key`, 32 bytes each. The first encrypts,
     all decrypt. The API and every worker need the same ones."""
@@ -41,8 +46,11 @@ class Settings(BaseSettings):
     """Where people see runs; links in the API point there."""
 
     api_host: str = "127.0.0.1"
+    """The address that the API listens on."""
     api_port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Its port; 0 picks a free one."""
     api_body_bytes: Annotated[int, Field(ge=1024, le=16 * 1024 * 1024)] = 256 * 1024
+    """The largest request body."""
     api_cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins of web pages that may call the API, separated by commas."""
     api_new_operations_per_second: Annotated[float, Field(ge=0)] = 0.0
@@ -54,7 +62,9 @@ class Settings(BaseSettings):
     """Modules with a team's own operations, separated by commas; see `runtime.offering`."""
 
     worker_health_port: Annotated[int, Field(ge=0, le=65535)] = 8001
+    """Where a worker answers `/readyz` and `/metrics`."""
     worker_concurrent_steps: Annotated[int, Field(ge=1, le=2000)] = 200
+    """Provider calls that one worker makes at a time."""
     worker_drain_seconds: Annotated[float, Field(ge=0, le=600)] = 20.0
     """How long a worker that is stopped waits for calls in flight: longer than any provider's
     timeout, or their results are lost."""
@@ -69,21 +79,30 @@ class Settings(BaseSettings):
     which must be able to replay it."""
 
     payments: Literal["simulated", "stripe"] = "simulated"
+    """Who takes the money."""
     payments_url: str = "http://127.0.0.1:9001"
+    """The simulated payment provider."""
     acquirer_url: str = "http://127.0.0.1:9002"
+    """The simulated legacy acquirer."""
     acquirer_blind: bool = False
     """Whether the acquirer cannot be asked either: its unknown outcomes are parked."""
     warehouse_url: str = "http://127.0.0.1:9003"
+    """The simulated warehouse."""
     carrier_url: str = "http://127.0.0.1:9004"
+    """The simulated carrier."""
     mail: Literal["simulated", "smtp"] = "simulated"
+    """Who delivers mail."""
     mail_url: str = "http://127.0.0.1:9005"
+    """The simulated mail provider."""
 
     stripe_api_key: SecretStr | None = None
     """Needed with `payments=stripe`."""
     stripe_url: str = "https://api.stripe.com"
+    """Where Stripe, or a server compatible with it, is."""
     stripe_account: str | None = None
     """A connected account: pinned on every operation, and sent as `Stripe-Account`."""
     stripe_api: Literal["payment_intents", "charges"] = "payment_intents"
+    """Which of Stripe's interfaces charges."""
     stripe_idempotency_keys: bool = True
     """false for a Stripe-compatible server that keeps no keys: it is looked up instead."""
     stripe_filters_by_creation: bool = True
@@ -92,10 +111,15 @@ class Settings(BaseSettings):
     smtp_host: str | None = None
     """Needed with `mail=smtp`, as is the sender."""
     smtp_port: Annotated[int, Field(ge=1, le=65535)] = 587
+    """The submission port."""
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """A login is refused without TLS."""
     smtp_username: str | None = None
+    """For the submission server's login."""
     smtp_password: SecretStr | None = None
+    """For the same."""
     smtp_sender: str | None = None
+    """The address that mail comes from."""
     smtp_domain: str | None = None
     """Of Message-IDs; the sender's by default."""
 
@@ -115,7 +139,9 @@ class Settings(BaseSettings):
     """Whether endpoints may be in a private network: then tenants can reach what is in it."""
 
     log_format: Literal["json", "console"] = "json"
+    """JSON for machines, console for people."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged."""
 
     @model_validator(mode="before")
     @classmethod

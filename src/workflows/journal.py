@@ -1,6 +1,6 @@
 """What a run knows of its effects, and which of it the ledger knows too."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,10 @@ class Journal:
     def undo(self, step: str) -> Effect | None:
         """The latest effect of the step's undo, if it was planned."""
         return self._latest(step, Purpose.UNDO)
+
+    def duplicates(self, step: str) -> tuple[Effect, ...]:
+        """The undos of what was found beyond the one effect that is kept."""
+        return tuple(e for e in self.all() if e.step == step and e.purpose is Purpose.DUPLICATE)
 
     def all(self) -> tuple[Effect, ...]:
         """Every effect, in the order of planning."""
@@ -114,7 +118,10 @@ class Journal:
             rowless = self._run.profiles[step.provider].guarantee in REPEATABLE
             if rowless and self.action(step.name) is None:
                 effect = self.plan(step, {})
-                self.put(replace(effect, state=EffectState.UNKNOWN, sent_at=now, last_sent_at=now))
+                since = self._run.accepted_at
+                self.put(
+                    replace(effect, state=EffectState.UNKNOWN, sent_at=since, last_sent_at=now)
+                )
 
     def entomb(self) -> None:
         """Forbid any further send of an action, unless only a resend can tell what happened."""
@@ -132,9 +139,9 @@ class Journal:
         actions = [self.action(step.name) for step in steps]
         return next((e for e in actions if e and e.state is EffectState.REJECTED), None)
 
-    def has_parked(self) -> bool:
-        """Whether a person must decide about some effect."""
-        return any(effect.state is EffectState.PARKED for effect in self.all())
+    def has_parked(self, *, but: Collection[str] = ()) -> bool:
+        """Whether a person must decide about some effect, those of the steps `but` aside."""
+        return any(e.state is EffectState.PARKED and e.step not in but for e in self.all())
 
     def has_undone(self) -> bool:
         """Whether something was done, and undone since."""

@@ -93,8 +93,10 @@ class OperationRun(ABC, Generic[R]):
         return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)
 
     async def _back(self, ending: Ending) -> RunEnd:
-        """Undo what was done, and end with a truthful no."""
-        await self.saga.compensate()
+        """Undo what was done, and end with a truthful no. After the pivot there is no way back: a
+        step that is given up then leaves the others as they are."""
+        if not self.saga.settler.pivot_passed:
+            await self.saga.compensate()
         outcome = self._outcome(ending)
         receipt = problem_receipt(outcome, detail=ending.detail, step=ending.step, code=ending.code)
         return await self._complete(outcome, receipt, None)

@@ -131,32 +131,35 @@ class Saga:
 
     async def _undo_duplicates(self, step: Step, action: Effect) -> None:
         """Take back what stands twice in the provider's books: one effect is kept."""
-        if step.undo is None or action.state is not EffectState.CONFIRMED:
+        if step.undo is None:
             return
         for ordinal, reference in enumerate(action.duplicates, start=1):
-            await self._undo_one(step, action, reference, Purpose.DUPLICATE, ordinal)
+            request = step.undo.request(provider_reference=reference, forward=action.request)
+            self.journal.plan(step, request, purpose=Purpose.DUPLICATE, ordinal=ordinal)
+        doubled = self.journal.duplicates(step.name)
+        if action.duplicates:
+            await self.settler.record(f"{step.name} was found {len(action.duplicates) + 1} times")
+        for undo in doubled:
+            await self._settle_undo(undo)
 
     async def _take_back(self, step: Step, action: Effect) -> None:
         """Undo a confirmed effect by the provider's own reference, an unknown one by ours."""
         if step.undo is None:
             return
         if action.state is EffectState.CONFIRMED and action.provider_reference:
-            target = action.provider_reference
+            target = action.key if step.undo.by_reference else action.provider_reference
         elif action.state is EffectState.UNKNOWN and step.undo.by_reference:
             target = action.key
             await self._outlive_the_request(action)
         else:
             return
-        undone = await self._undo_one(step, action, target, Purpose.UNDO, 0)
+        request = step.undo.request(provider_reference=target, forward=action.request)
+        undone = await self._settle_undo(self.journal.plan(step, request, purpose=Purpose.UNDO))
         if undone.state is EffectState.CONFIRMED:
             self.journal.put(action.becomes(EffectState.COMPENSATED, tombstone=True))
 
-    async def _undo_one(
-        self, step: Step, action: Effect, target: str, purpose: Purpose, ordinal: int
-    ) -> Effect:
-        assert step.undo is not None
-        request = step.undo.request(provider_reference=target, forward=action.request)
-        undo = self.journal.plan(step, request, purpose=purpose, ordinal=ordinal)
+    async def _settle_undo(self, undo: Effect) -> Effect:
+        """Settle an undo. One that is refused waits for a person, and does not stop the others."""
         undone = await self.settler.settle(undo.identity)
         while undone.state is EffectState.REJECTED:
             undone = await self.settler.settle(await self.settler.park(undone))

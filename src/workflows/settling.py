@@ -111,7 +111,7 @@ class Settler:
         with self._verdicts.attended(slot):
             await self.record(f"{effect.step} waits for a decision")
             await workflow.wait_condition(
-                lambda: slot in self._verdicts or (effect.sends == 0 and self._stops(effect))
+                lambda: slot in self._verdicts or (effect.never_sent and self._stops(effect))
             )
             verdict = self._verdicts.take(slot)
             if verdict is not None:
@@ -136,7 +136,7 @@ class Settler:
 
     def where(self) -> ClaimState:
         """Where the operation stands."""
-        if self.journal.has_parked():
+        if self.journal.has_parked(but=self.given_up):
             return ClaimState.PARKED
         return ClaimState.COMPENSATING if self.compensating else ClaimState.ACCEPTED
 
@@ -168,7 +168,7 @@ class Settler:
             answer = await calls.look_up(call, summary=f"look up {summary}")
         elif call.recorded:
             answer = await calls.perform(call, summary=summary)
-            self.journal.recorded(call.also)
+            self._note_written(call, answer)
         else:
             answer = await calls.perform_fast(call, summary=summary)
         await self._learn(effect, self._doubted(effect, call, answer))
@@ -188,8 +188,13 @@ class Settler:
         if kind is MoveKind.LOOK_UP:
             return await elsewhere.look_up(step, call, summary=f"look up {summary}")
         answer = await elsewhere.perform(step, call, summary=summary)
-        self.journal.recorded(call.also)
+        self._note_written(call, answer)
         return answer
+
+    def _note_written(self, call: StepCall, answer: StepAnswer) -> None:
+        """A send that the ledger refused has written nothing: tell it again later."""
+        if not answer.rolled_back:
+            self.journal.recorded(call.also)
 
     def _step_call(self, effect: Effect) -> StepCall:
         """What to send: fast while all is well, with a row committed first otherwise."""
@@ -203,6 +208,9 @@ class Settler:
         first = effect.purpose is Purpose.ACTION and effect.undoes is None
         rowless = repeatable and first and here
         recorded = self._by_rows or not rowless
+        if rowless and (not recorded or self._suspect or self.interrupted_before):
+            # It may have left before, without a row: its key has lived since then, at the longest.
+            effect = replace(effect, sent_at=effect.sent_at or self.run.accepted_at)
         return StepCall(
             claim_id=self.run.claim_id,
             workflow_id=self.workflow_id,
@@ -243,8 +251,11 @@ class Settler:
     async def _apply(self, effect: Effect, verdict: Ticket) -> Identity:
         """Do what the verdict says, recorded with who, when and the evidence."""
         decision = verdict.decision
-        renew = decision.verdict is Verdict.RETRY and effect.refused
-        decided = self.journal.renew(effect) if renew else effect.decided(decision)
+        if decision.verdict is Verdict.RETRY and effect.refused:
+            self.journal.put(effect.becomes(EffectState.REJECTED))  # gives back what it held
+            decided = self.journal.renew(effect)
+        else:
+            decided = effect.decided(decision)
         self.journal.put(decided)
         await self.record(f"{effect.step}: {decision.verdict}", decision=decision)
         verdict.recorded = True
