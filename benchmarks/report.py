@@ -27,6 +27,8 @@ from side_by_side import (
 
 PACKAGES = ("temporalio", "dbos", "asyncpg", "fastapi", "uvicorn", "httpx", "aiohttp", "pydantic")
 _BEGIN, _END = "<!-- figures: written by make bench -->", "<!-- end of figures -->"
+_PEERS_PLOT = "![Throughput and latency of every subject](bench-peers.svg)"
+_SIZES_PLOT = "![Medians over the number of claims](bench-sizes.svg)"
 FIGURES: Mapping[str, Callable[[Measured], float]] = {
     "per_second": lambda m: m.per_second,
     "p50_ms": lambda m: m.p50_ms,
@@ -235,7 +237,7 @@ def figures(document: Mapping[str, Any]) -> str:
         lines.append(
             f"| {name} | {_listed(found['cpu_ms_by_process'])} | {_listed(found['peak_mib'])} |"
         )
-    return "\n".join([*lines, "", *_growth_lines(document), ""])
+    return "\n".join([*lines, "", _PEERS_PLOT, "", *_growth_lines(document), "", _SIZES_PLOT, ""])
 
 
 def _growth_lines(document: Mapping[str, Any]) -> list[str]:
