@@ -52,7 +52,7 @@ keyed payments       | first | commit_then_drop, decline            | confirmed 
 keyed payments       | first | refuse_connection, decline           | rejected  | declined    | 0-0
 short-keyed payments | first | slow, key_forgotten                  | confirmed | succeeded   | 1-0
 short-keyed payments | first | slow, lookup_lag                     | confirmed | succeeded   | 1-0
-short-keyed payments | first | drop_before_commit, rate_limit       | parked    | parked      | 0-0
+short-keyed payments | first | rate_limit                           | parked    | parked      | 0-0
 keyed payments       | undo  | -                                    | confirmed | compensated | 1-1
 keyed payments       | undo  | decline                              | parked    | parked      | 1-0
 keyed payments       | undo  | refuse_connection                    | confirmed | compensated | 1-1
