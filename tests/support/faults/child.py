@@ -47,7 +47,7 @@ def main() -> None:
     wanted = read_control(control)
     os.environ.update(wanted["environment"].get(command, {}))
     failpoints.fail_at = Switch(control, command)
-    if wanted["mutants"]:
+    if wanted["mutants"] and command in {"api", "worker"}:
         sys.path.insert(0, str(Path(__file__).parents[2]))
         from support.faults.mutants import plant
 

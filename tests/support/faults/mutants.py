@@ -32,10 +32,10 @@ def _attempt_in_the_derived_key() -> None:
     from temporalio import activity
 
     from activities.steps import StepActivities
+    from operations.contracts import PERFORM_STEP, StepAnswer, StepCall
 
     perform = StepActivities.perform
 
-    @activity.defn(name="step.perform")
     async def perform_under_another_key(self: StepActivities, call: Any) -> Any:
         attempt = activity.info().attempt
         if attempt > 1:
@@ -45,19 +45,15 @@ def _attempt_in_the_derived_key() -> None:
             call = call.model_copy(update={"effect": effect})
         return await perform(self, call)
 
-    StepActivities.perform = perform_under_another_key  # pyright: ignore[reportAttributeAccessIssue]
+    # Temporal reads the types at run time, and this module's annotations are not in reach then.
+    perform_under_another_key.__annotations__ = {"call": StepCall, "return": StepAnswer}
+    StepActivities.perform = activity.defn(name=PERFORM_STEP)(perform_under_another_key)
 
 
 @_mutant
 def _refund_without_a_lookup() -> None:
-    """An undo takes what is known for all there is: an unknown action is not looked up first."""
-    from workflows.saga import Saga
-
-    async def believed_action(self: Saga, step: Any) -> Any:
-        action = self.journal.action(step.name)
-        return None if action is None else self.journal.put(replace(action, tombstone=True))
-
-    Saga._settled_action = believed_action
+    """A cancelled operation undoes what it knows of: what is unknown is not looked up first."""
+    _leave_unknowns()
 
 
 @_mutant
@@ -103,6 +99,23 @@ def _undo_registered_after_the_action() -> None:
             await undo(self, step)
 
     Saga._undo = undo_what_succeeded
+    _leave_unknowns()
+
+
+def _leave_unknowns() -> None:
+    """A cancel interrupts a step whose outcome is unknown, as an exception would."""
+    from operations.decisions import STOP
+    from operations.states import EffectState
+    from workflows import settling
+
+    next_move = settling.next_move
+
+    def stop_at_once(effect: Any, *, now: datetime, stopping: bool = False) -> Any:
+        if stopping and effect.state is EffectState.UNKNOWN:
+            return STOP
+        return next_move(effect, now=now, stopping=stopping)
+
+    settling.next_move = stop_at_once
 
 
 @_mutant

@@ -36,6 +36,8 @@ class Player:
         self.rig = rig
         self.replay = replay
         self._number = 0
+        self._keys: set[str] = set()
+        """Every derived key that a claim of this run may use."""
         self._blind = False
         self._endpoint: neighbours.Endpoint | None = None
 
@@ -200,12 +202,18 @@ class Player:
         ledger = ledger.but(expected=(*ledger.expected, *undos))
         records = await gather.from_providers(self.rig.stack.providers_url)
         keys = {expected.key for expected in ledger.expected}
+        self._keys |= keys
         runs: list[Run] = await gather.from_temporal(
             self.rig.temporal, ledger.claims, replay=self.replay
         )
         return ledger.but(
             attempts=tuple(client.attempts),
-            records=tuple(record for record in records if record.reference in keys),
+            # Those of this scenario, and those of nobody.
+            records=tuple(
+                record
+                for record in records
+                if record.reference in keys or record.reference not in self._keys
+            ),
             requests=tuple(self.rig.wire.requests),
             runs=tuple(runs),
             settled_within_bound=not left and not client.unsettled,
