@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import JSONResponse, Response
 
 from api import boundary
-from api.documentation import problem_answers
+from api.documentation import ETAG_LIST, headers, problem_answers
 from api.problems import Problem, ProblemName
 from api.service import service_of
 from ledger.accounts import Account, AccountRefusal, Put
@@ -44,7 +44,8 @@ def _tag_header(name: str, description: str) -> dict[str, Any]:
         "in": "header",
         "required": False,
         "description": description,
-        "schema": {"type": "string", "pattern": r'^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$'},
+        "schema": {"type": "string", "pattern": ETAG_LIST},
+        "example": '"1f-2"',
     }
 
 
@@ -60,9 +61,7 @@ _SHARED_PROBLEMS = (
     ProblemName.VALIDATION_FAILED,
     ProblemName.STORAGE_UNAVAILABLE,
 )
-_ETAG: dict[str, Any] = {
-    "ETag": {"description": "Changes with the account.", "schema": {"type": "string"}}
-}
+_ETAG = headers("ETag")
 
 
 @router.get(
@@ -107,7 +106,11 @@ async def read_account(request: Request, account_id: AccountIdInPath) -> Respons
     )
     | {
         200: {"description": "It was there, and has these terms now.", "headers": _ETAG},
-        201: {"model": AccountResource, "description": "It was made.", "headers": _ETAG},
+        201: {
+            "model": AccountResource,
+            "description": "It was made.",
+            "headers": headers("ETag", "Location"),
+        },
     },
     openapi_extra={
         "parameters": _PARAMETERS,

@@ -11,6 +11,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from api import (
     accounts,
@@ -21,12 +23,13 @@ from api import (
     operating,
     reading,
     reconciling,
+    reference,
     streaming,
     webhooks,
 )
-from api.documentation import ProblemDocument
 from api.keys_in_paths import EncodedPaths
 from api.observing import Observed
+from api.openapi import DESCRIPTION, describe
 from api.problems import Problem, ProblemName, not_found, storage_unavailable
 from api.service import ApiSettings, ExecutorUnavailable, Service
 from api.submitting import submit_router
@@ -55,6 +58,8 @@ ACCEPTED_HEADERS = [
     "Prefer",
 ]
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
 PREFLIGHT_SECONDS = 600
 """How long a browser remembers that it may: the ten minutes that browsers allow at least."""
 
@@ -78,8 +83,11 @@ def create_app(
         title="Tallystick",
         version="1",
         summary="One net effect per operation, and the same truthful answer to every retry.",
+        description=DESCRIPTION,
+        license_info={"name": "MIT"},
         lifespan=lifespan,
         middleware=_middleware(settings),
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -95,8 +103,9 @@ def create_app(
     app.include_router(findings.router)
     app.include_router(reconciling.router)
     app.include_router(health.router)
+    app.include_router(reference.router)
     _handle_failures(app)
-    _document(app, operations)
+    describe(app, operations)
     return app
 
 
@@ -108,13 +117,25 @@ def _middleware(settings: ApiSettings) -> list[Middleware]:
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(settings.cors_origins),
-                allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+                allow_methods=list(METHODS),
                 allow_headers=ACCEPTED_HEADERS,
                 expose_headers=EXPOSED_HEADERS,
                 max_age=PREFLIGHT_SECONDS,
             ),
         )
     return stack
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """What the path of `request` allows, by all of its routes (RFC 9110, section 15.5.6).
+
+    Starlette names the methods of the first route that fits the path; the next one may have more.
+    """
+    return [method for method in METHODS if _is_routed(app, {**request.scope, "method": method})]
+
+
+def _is_routed(app: FastAPI, scope: Scope) -> bool:
+    return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
 
 
 def _handle_failures(app: FastAPI) -> None:
@@ -156,7 +177,7 @@ def _handle_failures(app: FastAPI) -> None:
             return Problem(
                 ProblemName.METHOD_NOT_ALLOWED,
                 f"{request.method} is not defined here.",
-                headers=dict(error.headers or {}),
+                headers={"allow": ", ".join(_methods(app, request))},
             ).response()
         if request.url.path.startswith("/v1/operations/"):
             return Problem(
@@ -165,27 +186,3 @@ def _handle_failures(app: FastAPI) -> None:
         return not_found().response()
 
     del on_problem, on_storage, on_executor, on_invalid, on_http
-
-
-def _document(app: FastAPI, operations: tuple[Operation, ...]) -> None:
-    """Put into the OpenAPI document what FastAPI cannot see: bodies that we read ourselves."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, object]:
-        if app.openapi_schema is None:
-            document = generate()
-            components = document.setdefault("components", {})
-            schemas = components.setdefault("schemas", {})
-            for model in [ProblemDocument, *(operation.request for operation in operations)]:
-                schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-                schemas.update(schema.pop("$defs", {}))
-                schemas[model.__name__] = schema
-            components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-            for path, methods in document["paths"].items():
-                if path.startswith("/v1/") and not path.startswith("/v1/webhooks/"):
-                    for described in methods.values():
-                        described["security"] = [{"key": []}]
-        assert app.openapi_schema is not None
-        return app.openapi_schema
-
-    app.openapi = openapi

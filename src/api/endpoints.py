@@ -2,6 +2,7 @@
 
 import base64
 import secrets
+from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
@@ -10,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from api import boundary, resources
 from api.authentication import Caller
-from api.documentation import problem_answers
+from api.documentation import ETAG_LIST, Instant, headers, problem_answers
 from api.problems import Problem, ProblemName
 from api.service import ApiSettings, Service, service_of
 from ledger.endpoints import ENDPOINTS_MAX, Endpoint
@@ -35,7 +36,22 @@ EndpointId = Annotated[
 class EndpointTerms(Form):
     """What a tenant chooses."""
 
-    url: Annotated[str, Field(min_length=8, max_length=2048, examples=["https://example.org/in"])]
+    url: Annotated[
+        str,
+        Field(
+            min_length=8,
+            max_length=2048,
+            pattern=r"^[Hh][Tt][Tt][Pp][Ss]?://[!-~]+$",
+            examples=["https://example.org/in"],
+        ),
+    ]
+
+
+class EndpointState(StrEnum):
+    """Whether events are sent there."""
+
+    ENABLED = "enabled"
+    DISABLED = "disabled"
 
 
 class EndpointResource(BaseModel):
@@ -43,27 +59,41 @@ class EndpointResource(BaseModel):
 
     id: str
     url: str
-    state: str
+    state: EndpointState
     """`enabled`, or `disabled` after five days of failures: PUT it again to switch it on."""
-    failures: int
-    failing_since: str | None
+    failures: Annotated[int, Field(ge=0)]
+    failing_since: Instant | None
     last_error: str | None
-    next_attempt_at: str | None
-    pending: int
-    created_at: str
-    updated_at: str
-    secret: str | None = None
+    next_attempt_at: Instant | None
+    pending: Annotated[int, Field(ge=0)]
+    created_at: Instant
+    updated_at: Instant
 
 
-_ETAG: dict[str, Any] = {
-    "ETag": {"description": "Changes with its address and secret.", "schema": {"type": "string"}}
-}
+class EndpointWithSecret(EndpointResource):
+    """An endpoint that was made, or given a new secret, just now: the only sight of it."""
+
+    secret: str
+
+
+class EndpointList(BaseModel):
+    """All endpoints of a tenant."""
+
+    endpoints: list[EndpointResource]
+
+
+_ETAG = headers("ETag")
 _IF_MATCH: dict[str, Any] = {
     "name": "If-Match",
     "in": "header",
+    "required": True,
+    "description": "The ETag of the endpoint that was read.",
+    "schema": {"type": "string", "pattern": ETAG_LIST},
+    "example": '"1f-2"',
+}
+_IF_MATCH_ON_CHANGE = _IF_MATCH | {
     "required": False,
     "description": "The ETag of the endpoint that was read; needed for one that exists.",
-    "schema": {"type": "string"},
 }
 _SHARED = (
     ProblemName.UNAUTHENTICATED,
@@ -85,6 +115,7 @@ router = APIRouter(tags=["endpoints"])
     "/v1/endpoints",
     summary="The tenant's endpoints",
     operation_id="endpoints.list",
+    response_model=EndpointList,
     responses=problem_answers(*_SHARED),
 )
 async def list_endpoints(request: Request) -> Response:
@@ -123,13 +154,13 @@ async def read_endpoint(request: Request, endpoint_id: EndpointId) -> Response:
     | {
         200: {"description": "It was there.", "headers": _ETAG},
         201: {
-            "model": EndpointResource,
+            "model": EndpointWithSecret,
             "description": "It was made: the only sight of its secret.",
-            "headers": _ETAG,
+            "headers": headers("ETag", "Location"),
         },
     },
     openapi_extra={
-        "parameters": [_IF_MATCH],
+        "parameters": [_IF_MATCH_ON_CHANGE],
         "requestBody": {
             "required": True,
             "content": {
@@ -179,7 +210,7 @@ async def put_endpoint(request: Request, endpoint_id: EndpointId) -> Response:
     f"{PATH}/secret",
     summary="Give an endpoint a new secret; the one before counts for a day more",
     operation_id="endpoints.rotate",
-    response_model=EndpointResource,
+    response_model=EndpointWithSecret,
     responses=problem_answers(*_CONDITIONAL) | {200: {"headers": _ETAG}},
     openapi_extra={"parameters": [_IF_MATCH]},
 )
@@ -310,7 +341,7 @@ def _resource(endpoint: Endpoint) -> dict[str, Any]:
     resource = EndpointResource(
         id=endpoint.id,
         url=endpoint.url,
-        state="enabled" if endpoint.enabled else "disabled",
+        state=EndpointState.ENABLED if endpoint.enabled else EndpointState.DISABLED,
         failures=endpoint.failures,
         failing_since=None if since is None else resources.instant(since),
         last_error=endpoint.last_error,
@@ -318,6 +349,6 @@ def _resource(endpoint: Endpoint) -> dict[str, Any]:
         pending=endpoint.pending,
         created_at=resources.instant(endpoint.created_at),
         updated_at=resources.instant(endpoint.updated_at),
-        secret=endpoint.secret,
     )
-    return resource.model_dump(exclude={"secret"} if endpoint.secret is None else None)
+    secret = {} if endpoint.secret is None else {"secret": endpoint.secret}
+    return {**resource.model_dump(), **secret}

@@ -1,16 +1,18 @@
 """Routes of findings, for operators: list them, read one with its history, change its state."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
-from api.documentation import problem_answers
+from api.documentation import headers, problem_answers
 from api.problems import Problem, ProblemName
+from api.reconciliation_documentation import FindingList, FindingWithHistory, as_csv
 from api.reconciliation_resources import finding_etag, finding_resource, findings_csv
 from api.reconciliation_shared import (
     ID_MAX,
+    IF_MATCH,
     READS,
     WRITES,
     Cursor,
@@ -41,18 +43,19 @@ Note = Annotated[
 class FindingForm(Form):
     """What a person says about a finding."""
 
-    state: FindingState
+    state: Literal[FindingState.ACKNOWLEDGED, FindingState.RESOLVED]
+    """Runs open findings; people acknowledge and resolve them."""
     note: Note | None = None
 
-    @field_validator("state")
-    @classmethod
-    def _not_open(cls, state: FindingState) -> FindingState:
-        if state is FindingState.OPEN:
-            raise ValueError("A finding is acknowledged or resolved; runs open them")
-        return state
 
-
-@router.get("/v1/reconciliation/findings", summary="Findings, newest first", **READS)
+@router.get(
+    "/v1/reconciliation/findings",
+    summary="Findings, newest first",
+    operation_id="findings.list",
+    response_model=FindingList,
+    responses=READS
+    | {200: {"description": "A page.", "content": as_csv(), "headers": headers("Next-Cursor")}},
+)
 async def list_findings(
     request: Request,
     *,
@@ -77,7 +80,13 @@ async def list_findings(
     )
 
 
-@router.get("/v1/reconciliation/findings/{finding}", summary="A finding with its history", **READS)
+@router.get(
+    "/v1/reconciliation/findings/{finding}",
+    summary="A finding with its history",
+    operation_id="findings.read",
+    response_model=FindingWithHistory,
+    responses=READS | {200: {"description": "The finding.", "headers": headers("ETag")}},
+)
 async def read_finding(request: Request, finding: RowId) -> Response:
     """The finding, with a strong ETag."""
     service, _ = await operator(request)
@@ -87,10 +96,14 @@ async def read_finding(request: Request, finding: RowId) -> Response:
 @router.patch(
     "/v1/reconciliation/findings/{finding}",
     summary="Acknowledge or resolve a finding",
-    openapi_extra=body_of(FindingForm, "If-Match"),
-    response_class=Response,
-    responses=WRITES["responses"]
-    | problem_answers(ProblemName.PRECONDITION_FAILED, ProblemName.PRECONDITION_REQUIRED),
+    operation_id="findings.change",
+    response_model=FindingWithHistory,
+    openapi_extra=body_of(
+        FindingForm, IF_MATCH, example={"state": "resolved", "note": "Refunded by hand, case 4711."}
+    ),
+    responses=WRITES
+    | problem_answers(ProblemName.PRECONDITION_FAILED, ProblemName.PRECONDITION_REQUIRED)
+    | {200: {"description": "The finding as it is now.", "headers": headers("ETag")}},
 )
 async def change_finding(request: Request, finding: RowId) -> Response:
     """Change a finding as it was read: `If-Match` names that version."""

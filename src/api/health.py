@@ -1,29 +1,59 @@
 """Whether the process lives, whether it can serve, and the pages that explain problems."""
 
 import html
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from api import measures
+from api.documentation import problem_answers
 from api.problems import CATALOGUE, ProblemName, not_found
 from api.service import service_of
 from ledger import versions
 from ledger.database import StorageUnavailable
 
 router = APIRouter(tags=["health"])
+_NAME: dict[str, Any] = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "enum": [name.value for name in ProblemName]},
+}
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: Literal["alive"]
+
+
+class Readiness(BaseModel):
+    """Whether requests can be served, and why not."""
+
+    status: Literal["ready", "unready"]
+    postgres: str
+    """`current`, `unreachable`, or which schema it has."""
+    temporal: Literal["reachable", "unreachable"]
 
 
 @router.head("/healthz", include_in_schema=False)
-@router.get("/healthz", summary="Alive")
-async def healthz() -> dict[str, str]:
+@router.get("/healthz", summary="Alive", operation_id="health.alive")
+async def healthz() -> Alive:
     """The process answers."""
-    return {"status": "alive"}
+    return Alive(status="alive")
 
 
 @router.head("/readyz", include_in_schema=False)
-@router.get("/readyz", summary="Able to serve", responses={503: {"description": "Not able to."}})
+@router.get(
+    "/readyz",
+    summary="Able to serve",
+    operation_id="health.ready",
+    response_model=Readiness,
+    responses={503: {"model": Readiness, "description": "Not able to."}},
+)
 async def readyz(request: Request) -> JSONResponse:
     """Postgres is reachable and its schema current. Temporal is reported, and may be away."""
     service = service_of(request)
@@ -43,6 +73,7 @@ async def readyz(request: Request) -> JSONResponse:
 @router.get(
     "/metrics",
     summary="For Prometheus",
+    operation_id="health.metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
@@ -55,9 +86,17 @@ async def metrics(request: Request) -> Response:
 
 
 @router.head("/problems/{name}", include_in_schema=False)
-@router.get("/problems/{name}", response_class=HTMLResponse, summary="What a problem means")
-async def problem_page(name: str) -> Response:
+@router.get(
+    "/problems/{name}",
+    response_class=HTMLResponse,
+    summary="What a problem means",
+    operation_id="health.problem",
+    responses=problem_answers(ProblemName.NOT_FOUND),
+    openapi_extra={"parameters": [_NAME]},
+)
+async def problem_page(request: Request) -> Response:
     """The page at a problem's `type`."""
+    name = request.path_params["name"]
     try:
         found = CATALOGUE[ProblemName(name)]
     except ValueError:

@@ -11,14 +11,15 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
-from pydantic import AwareDatetime
 from starlette.responses import Response
 
 from api import conditions, resources
-from api.documentation import OperationList, problem_answers
+from api.documentation import OperationList, headers, problem_answers
 from api.problems import Problem, ProblemName
+from api.reading import IF_NONE_MATCH
 from api.service import Service, service_of
 from ledger.reading import Position
+from operations.moments import Moment
 from operations.states import ClaimState
 
 LIMIT_DEFAULT = 20
@@ -41,12 +42,21 @@ router = APIRouter(tags=["reading"])
 @router.get(
     _PATH,
     summary="The tenant's operations, newest first",
+    operation_id="reading.list",
     response_model=OperationList,
     responses=problem_answers(
         ProblemName.UNAUTHENTICATED,
         ProblemName.VALIDATION_FAILED,
         ProblemName.STORAGE_UNAVAILABLE,
-    ),
+    )
+    | {
+        200: {"description": "A page.", "headers": headers("ETag", "Link")},
+        304: {
+            "description": "The page is still what `If-None-Match` names.",
+            "headers": headers("ETag", "Link"),
+        },
+    },
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def list_operations(
     request: Request,
@@ -54,11 +64,12 @@ async def list_operations(
     operation: Annotated[str | None, Query(description="Such as `orders.place`.")] = None,
     state: Annotated[ClaimState | None, Query(description="Where it stands.")] = None,
     created_after: Annotated[
-        AwareDatetime | None, Query(description="Accepted after this; RFC 3339 with an offset.")
+        Moment | None, Query(description="Accepted after this; RFC 3339 with an offset.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT,
     cursor: Annotated[
-        str | None, Query(max_length=64, description="From `next_cursor`, as it is.")
+        str | None,
+        Query(pattern=r"^[A-Za-z0-9_-]{28}$", description="From `next_cursor`, as it is."),
     ] = None,
 ) -> Response:
     """A page. It goes on at `next_cursor`, which is also the `Link` with `rel="next"`."""

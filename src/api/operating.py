@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from api import boundary, resources
 from api.authentication import Caller
-from api.documentation import OperationResource, problem_answers
+from api.documentation import ETAG_LIST, OperationResource, about_operation, problem_answers
 from api.problems import Problem, ProblemName
 from api.reading import named_claim
 from api.service import ExecutorUnavailable, Service, UpdateRefused, service_of
@@ -74,9 +74,12 @@ _IF_MATCH: dict[str, Any] = {
     "in": "header",
     "required": True,
     "description": "The ETag of the resource that was judged.",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "pattern": ETAG_LIST},
+    "example": '"1f-2"',
 }
-_CAN_FAIL = problem_answers(
+_ANSWERS = {
+    200: {"description": "It is recorded.", "headers": about_operation("ETag")}
+} | problem_answers(
     ProblemName.BODY_MALFORMED,
     ProblemName.KEY_MALFORMED,
     ProblemName.UNAUTHENTICATED,
@@ -94,9 +97,17 @@ _CAN_FAIL = problem_answers(
 )
 
 
-def _documented(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
+def _documented(
+    model: type[BaseModel], *, required: bool, examples: dict[str, Any]
+) -> dict[str, Any]:
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     schema.pop("$defs", None)
+    if model is Resolution:
+        schema["if"] = {"properties": {"verdict": {"const": Verdict.CONFIRMED.value}}}
+        schema["then"] = {
+            "required": ["provider_reference"],
+            "properties": {"provider_reference": {"type": "string"}},
+        }
     properties: dict[str, Any] = schema["properties"]
     for name, kind in (("verdict", Verdict), ("purpose", Purpose)):
         if name in properties:
@@ -105,7 +116,12 @@ def _documented(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
         "parameters": [_IF_MATCH],
         "requestBody": {
             "required": required,
-            "content": {"application/json": {"schema": schema}},
+            "content": {
+                "application/json": {
+                    "schema": schema,
+                    "examples": {name: {"value": value} for name, value in examples.items()},
+                }
+            },
         },
     }
 
@@ -115,8 +131,10 @@ def _documented(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
     summary="Cancel an operation: what was done is undone",
     operation_id="operating.cancel",
     response_model=OperationResource,
-    responses=_CAN_FAIL,
-    openapi_extra=_documented(Cancellation, required=False),
+    responses=_ANSWERS,
+    openapi_extra=_documented(
+        Cancellation, required=False, examples={"cancel": {"reason": "The customer called."}}
+    ),
 )
 async def cancel(request: Request) -> Response:
     """Ask the run to cancel. 200 when the wish is recorded; what follows, the resource shows."""
@@ -137,8 +155,19 @@ async def cancel(request: Request) -> Response:
     summary="Decide about a step, with evidence",
     operation_id="operating.resolve",
     response_model=OperationResource,
-    responses=_CAN_FAIL,
-    openapi_extra=_documented(Resolution, required=True),
+    responses=_ANSWERS,
+    openapi_extra=_documented(
+        Resolution,
+        required=True,
+        examples={
+            "confirmed": {
+                "verdict": "confirmed",
+                "provider_reference": "ch_1",
+                "evidence": "The provider's dashboard shows ch_1 for 24.00 EUR.",
+            },
+            "absent": {"verdict": "absent", "evidence": "The provider's support, case 4711."},
+        },
+    ),
 )
 async def resolve(request: Request, step: str) -> Response:
     """Give the run a verdict. 200 when it is recorded, with who gave it and the evidence."""

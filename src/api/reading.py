@@ -1,14 +1,14 @@
 """Routes that read: an operation by its key, and its receipt."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from api import boundary, conditions, resources
 from api.authentication import Caller
-from api.documentation import OperationResource, problem_answers
+from api.documentation import ACCEPTED, OperationResource, about_operation, problem_answers
 from api.keys_in_paths import key_from_path
 from api.problems import Problem, ProblemName, not_found
 from api.service import Service, service_of
@@ -27,6 +27,13 @@ _CAN_FAIL = problem_answers(
     ProblemName.VALIDATION_FAILED,
     ProblemName.STORAGE_UNAVAILABLE,
 )
+IF_NONE_MATCH: dict[str, Any] = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags that the client has already: then the answer is 304, without a body.",
+    "schema": {"type": "string"},
+}
 Wait = Annotated[int, Query(ge=0, le=WAIT_SECONDS_MAX, description="Hold until it changes.")]
 
 
@@ -34,8 +41,17 @@ Wait = Annotated[int, Query(ge=0, le=WAIT_SECONDS_MAX, description="Hold until i
 @router.get(
     _PATH,
     summary="An operation as it stands",
+    operation_id="reading.read",
     response_model=OperationResource,
-    responses=_CAN_FAIL | {304: {"description": "It is still what `If-None-Match` names."}},
+    responses=_CAN_FAIL
+    | {
+        200: {"description": "The operation.", "headers": about_operation("ETag")},
+        304: {
+            "description": "It is still what `If-None-Match` names.",
+            "headers": about_operation("ETag"),
+        },
+    },
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def read_operation(request: Request, wait: Wait = 0) -> Response:
     """The operation resource, with a strong ETag."""
@@ -60,12 +76,22 @@ async def read_operation(request: Request, wait: Wait = 0) -> Response:
 @router.get(
     f"{_PATH}/receipt",
     summary="The original answer itself",
+    operation_id="reading.receipt",
     response_class=Response,
     responses=_CAN_FAIL
-    | problem_answers(ProblemName.KEY_EXPIRED)
+    | problem_answers(
+        ProblemName.KEY_EXPIRED,
+        ProblemName.DECLINED,
+        ProblemName.COMPENSATED,
+        ProblemName.CANCELLED,
+        ProblemName.ABANDONED,
+    )
     | {
-        200: {"description": "The receipt, with its own status (2xx or 4xx), headers and bytes."},
-        202: {"model": OperationResource, "description": "There is no receipt yet."},
+        200: {
+            "description": "The receipt: its own status, headers and bytes.",
+            "headers": about_operation("Location", "Idempotent-Replayed"),
+        },
+        202: ACCEPTED | {"description": "There is no receipt yet."},
     },
 )
 async def read_receipt(request: Request) -> Response:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api import boundary
 from api.authentication import Caller
-from api.documentation import problem_answers
+from api.documentation import ETAG_LIST, KEY_HEADER, Answers, problem_answers
 from api.problems import ProblemName
 from api.service import Service, service_of
 from operations.declaration import Request as Form
@@ -27,6 +27,17 @@ Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Cursor = Annotated[int | None, Query(ge=1, le=ID_MAX, description="From `next_cursor`.")]
 
 
+IF_MATCH: dict[str, Any] = {
+    "name": "If-Match",
+    "in": "header",
+    "required": True,
+    "description": "The ETag of the finding that was read.",
+    "schema": {"type": "string", "pattern": ETAG_LIST},
+    "example": '"f1-2"',
+}
+RUN_KEY: dict[str, Any] = {**KEY_HEADER, "example": "month-end"}
+
+
 class Format(StrEnum):
     """How a list is written."""
 
@@ -41,10 +52,9 @@ PROBLEMS = (
     ProblemName.VALIDATION_FAILED,
     ProblemName.STORAGE_UNAVAILABLE,
 )
-READS: dict[str, Any] = {"response_class": Response, "responses": problem_answers(*PROBLEMS)}
-WRITES: dict[str, Any] = {
-    "response_class": Response,
-    "responses": problem_answers(
+READS: Answers = problem_answers(*PROBLEMS)
+WRITES: Answers = {
+    **problem_answers(
         *PROBLEMS,
         ProblemName.BODY_MALFORMED,
         ProblemName.BODY_TOO_LARGE,
@@ -54,19 +64,24 @@ WRITES: dict[str, Any] = {
 }
 
 
-def body_of(form: type[Form], *headers: str, required: bool = True) -> dict[str, Any]:
-    """What OpenAPI says of a body that we read ourselves, and of required headers."""
+def body_of(
+    form: type[Form],
+    *headers: Mapping[str, Any],
+    example: Mapping[str, Any],
+    required: bool = True,
+) -> dict[str, Any]:
+    """What OpenAPI says of a body that we read ourselves, and of headers beside it."""
     schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = schema.pop("$defs", {})
     for name, member in schema["properties"].items():
         if "$ref" in member:
             schema["properties"][name] = definitions[member["$ref"].rpartition("/")[2]]
     return {
-        "parameters": [
-            {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
-            for name in headers
-        ],
-        "requestBody": {"required": required, "content": {"application/json": {"schema": schema}}},
+        "parameters": list(headers),
+        "requestBody": {
+            "required": required,
+            "content": {"application/json": {"schema": schema, "example": example}},
+        },
     }
 
 

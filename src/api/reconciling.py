@@ -8,13 +8,14 @@ from typing import Annotated, Any
 
 import structlog
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import AwareDatetime, Field, field_validator
+from pydantic import Field, StrictBool, field_validator
 from starlette.responses import HTMLResponse, Response
 
 from api import boundary
 from api.authentication import Caller
-from api.documentation import problem_answers
+from api.documentation import PREFER_HEADER, headers, problem_answers
 from api.problems import Problem, ProblemName
+from api.reconciliation_documentation import RunDocument, RunList, ScheduleResource, as_csv
 from api.reconciliation_report import report_page
 from api.reconciliation_resources import (
     finding_resource,
@@ -26,6 +27,7 @@ from api.reconciliation_resources import (
 from api.reconciliation_shared import (
     ID_MAX,
     READS,
+    RUN_KEY,
     WRITES,
     Cursor,
     Format,
@@ -42,9 +44,10 @@ from api.service import ExecutorUnavailable, Service
 from ledger.reconciliation_findings import FindingRow
 from ledger.reconciliation_runs import RunRequest, RunRow
 from operations.declaration import Request as Form
-from operations.durations import parse_duration
+from operations.durations import DURATION_PATTERN, parse_duration
 from operations.fingerprint import fingerprint
 from operations.keys import format_key_header
+from operations.moments import Moment
 from operations.preferences import parse_prefer
 from operations.reconciliation import FindingState, Trigger
 
@@ -52,6 +55,10 @@ EVERY_SECONDS_MIN, EVERY_SECONDS_MAX = 10, 604_800
 RUN_FINDINGS_MAX = 1_000
 REPORT_RUNS, REPORT_FINDINGS = 60, 100
 LOOK_AGAIN_SECONDS = 0.2
+
+_RUN_HEADERS = headers(
+    "Idempotency-Key", "Idempotent-Replayed", "Location", "Retry-After", "Preference-Applied"
+)
 
 _log = structlog.get_logger(__name__)
 router = APIRouter(tags=["reconciliation"])
@@ -62,9 +69,9 @@ ProviderPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", examp
 class ScheduleForm(Form):
     """How often a provider is reconciled."""
 
-    every: Annotated[str, Field(max_length=40, examples=["PT15M"])]
+    every: Annotated[str, Field(max_length=40, pattern=DURATION_PATTERN, examples=["PT15M"])]
     """An ISO 8601 duration, of ten seconds to seven days."""
-    paused: bool = False
+    paused: StrictBool = False
 
     @field_validator("every")
     @classmethod
@@ -77,13 +84,19 @@ class ScheduleForm(Form):
 class RunForm(Form):
     """Which window to reconcile; without one, from the watermark to now."""
 
-    since: AwareDatetime | None = None
-    until: AwareDatetime | None = None
-    dry_run: bool = False
+    since: Moment | None = None
+    until: Moment | None = None
+    dry_run: StrictBool = False
     """Show what would be found and done, and do nothing."""
 
 
-@router.get("/v1/reconciliation/{provider}/schedule", summary="A schedule", **READS)
+@router.get(
+    "/v1/reconciliation/{provider}/schedule",
+    summary="How often a provider is reconciled, and when it is next",
+    operation_id="reconciliation.schedule",
+    response_model=ScheduleResource,
+    responses=READS,
+)
 async def read_schedule(request: Request, provider: ProviderPath) -> Response:
     """How often a provider is reconciled, and when it is next."""
     service, _ = await operator(request)
@@ -94,8 +107,10 @@ async def read_schedule(request: Request, provider: ProviderPath) -> Response:
 @router.put(
     "/v1/reconciliation/{provider}/schedule",
     summary="Set how often a provider is reconciled, or pause it",
-    openapi_extra=body_of(ScheduleForm),
-    **WRITES,
+    operation_id="reconciliation.set_schedule",
+    response_model=ScheduleResource,
+    responses=WRITES,
+    openapi_extra=body_of(ScheduleForm, example={"every": "PT15M", "paused": False}),
 )
 async def set_schedule(request: Request, provider: ProviderPath) -> Response:
     """Set the schedule. Repeating the request changes nothing."""
@@ -112,7 +127,14 @@ async def set_schedule(request: Request, provider: ProviderPath) -> Response:
     return await _schedule_answer(provider, service=service)
 
 
-@router.get("/v1/reconciliation/{provider}/runs", summary="Runs, newest first", **READS)
+@router.get(
+    "/v1/reconciliation/{provider}/runs",
+    summary="Runs, newest first",
+    operation_id="reconciliation.runs",
+    response_model=RunList,
+    responses=READS
+    | {200: {"description": "A page.", "content": as_csv(), "headers": headers("Next-Cursor")}},
+)
 async def list_runs(
     request: Request,
     provider: ProviderPath,
@@ -138,10 +160,23 @@ async def list_runs(
 @router.post(
     "/v1/reconciliation/{provider}/runs",
     summary="Reconcile now, or for any window",
-    openapi_extra=body_of(RunForm, "Idempotency-Key", required=False),
-    response_class=Response,
-    responses=WRITES["responses"]
-    | problem_answers(ProblemName.KEY_MISSING, ProblemName.KEY_MALFORMED, ProblemName.KEY_REUSED),
+    operation_id="reconciliation.run",
+    status_code=201,
+    response_model=RunDocument,
+    openapi_extra=body_of(
+        RunForm, RUN_KEY, PREFER_HEADER, example={"dry_run": True}, required=False
+    ),
+    responses=WRITES
+    | problem_answers(
+        ProblemName.KEY_MISSING,
+        ProblemName.KEY_MALFORMED,
+        ProblemName.BODY_MALFORMED,
+        ProblemName.KEY_REUSED,
+    )
+    | {
+        201: {"description": "The run has ended.", "headers": _RUN_HEADERS},
+        202: {"model": RunDocument, "description": "It goes on.", "headers": _RUN_HEADERS},
+    },
 )
 async def start_run(request: Request, provider: ProviderPath) -> Response:
     """Start a run, or attach to the one that the key has started: 201 when it has ended, else 202.
@@ -171,7 +206,13 @@ async def start_run(request: Request, provider: ProviderPath) -> Response:
     return answer_json(document, status=201 if run.is_over else 202, headers=headers)
 
 
-@router.get("/v1/reconciliation/{provider}/runs/{run}", summary="A run and its result", **READS)
+@router.get(
+    "/v1/reconciliation/{provider}/runs/{run}",
+    summary="A run and its result",
+    operation_id="reconciliation.read_run",
+    response_model=RunDocument,
+    responses=READS,
+)
 async def read_run(request: Request, provider: ProviderPath, run: RowId) -> Response:
     """A run, with what it found; a dry run shows what it would have done."""
     service, _ = await operator(request)
@@ -184,8 +225,9 @@ async def read_run(request: Request, provider: ProviderPath, run: RowId) -> Resp
 @router.get(
     "/v1/reconciliation/{provider}/report",
     summary="The report for people, with a plot",
+    operation_id="reconciliation.report",
     response_class=HTMLResponse,
-    responses=READS["responses"],
+    responses=READS,
 )
 async def read_report(request: Request, provider: ProviderPath) -> Response:
     """One HTML page that loads nothing, so that it can be saved and passed on."""

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from functools import partial
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request
@@ -13,7 +14,7 @@ from starlette.responses import Response
 
 from api import resources
 from api.authentication import Caller
-from api.documentation import problem_answers
+from api.documentation import about_operation, problem_answers
 from api.problems import ProblemName
 from api.reading import named_claim
 from api.service import Service, service_of
@@ -38,6 +39,20 @@ DRAIN_SECONDS = 2.0
 
 _PATH = "/v1/operations/{operation}/{key}/events"
 _EVENT_ID = re.compile(r"[0-9]{1,10}")
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"type": "string", "enum": ["state"]},
+        "id": {"type": "string", "pattern": f"^{_EVENT_ID.pattern}$"},
+        "retry": {"type": "integer", "minimum": 0},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/OperationResource"},
+        },
+    },
+}
 _log = structlog.get_logger(__name__)
 
 router = APIRouter(tags=["reading"])
@@ -47,15 +62,20 @@ router = APIRouter(tags=["reading"])
 @router.get(
     _PATH,
     summary="Events of an operation's state and steps",
+    operation_id="reading.events",
     response_class=EventSourceResponse,
     responses={
         200: {
             "description": "Events named `state`: `data` is the operation resource, `id` counts "
             "its changes. Ends after the state `done`. What was overtaken before it could be sent "
             "is left out.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
+            "headers": about_operation(),
         },
-        204: {"description": "Nothing will come after `Last-Event-ID`: do not connect again."},
+        204: {
+            "description": "Nothing will come after `Last-Event-ID`: do not connect again.",
+            "headers": about_operation(),
+        },
     }
     | problem_answers(
         ProblemName.UNAUTHENTICATED,
@@ -64,6 +84,17 @@ router = APIRouter(tags=["reading"])
         ProblemName.RATE_LIMITED,
         ProblemName.STORAGE_UNAVAILABLE,
     ),
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "required": False,
+                "description": "The `id` of the last event that came: go on after it.",
+                "schema": {"type": "string"},
+            }
+        ]
+    },
 )
 async def stream_events(request: Request) -> Response:
     """The resource at once, and again at each change; after a break, from `Last-Event-ID` on."""

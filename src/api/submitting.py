@@ -6,31 +6,36 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from api import boundary
-from api.documentation import problem_answers, submit_answers
+from api.documentation import (
+    KEY_HEADER,
+    KEY_IN_PATH,
+    PREFER_HEADER,
+    problem_answers,
+    submit_answers,
+)
 from api.keys_in_paths import key_from_path
 from api.problems import ProblemName
 from api.service import service_of
-from operations.declaration import Operation
+from operations.declaration import Operation, SagaOperation
 
 
 def submit_router(operation: Operation) -> APIRouter:
     """The routes that submit `operation`."""
     router = APIRouter(tags=[operation.name])
     path = f"/v1/operations/{operation.name}"
-    shared: dict[str, Any] = {
-        "response_class": Response,
-        "status_code": operation.success_status,
-        "responses": submit_answers(operation) | problem_answers(*ProblemName),
-    }
+    shared: dict[str, Any] = {"response_class": Response, "status_code": operation.success_status}
+    answers, refusals = submit_answers(operation), _refusals(operation)
 
     @router.post(
         path,
         summary=operation.title,
         operation_id=f"{operation.name}.submit",
-        openapi_extra=_request_body(operation) | {"parameters": [_KEY_HEADER, _PREFER_HEADER]},
+        responses=answers | problem_answers(ProblemName.KEY_MISSING, *refusals),
+        openapi_extra=_request_body(operation) | {"parameters": [KEY_HEADER, PREFER_HEADER]},
         **shared,
     )
     async def post(request: Request) -> Response:
+        """Submit it; sent again with the same key, it is the same operation."""
         service = service_of(request)
         caller = await service.keys.identify(request)
         key = boundary.key_from_header(request)
@@ -40,10 +45,12 @@ def submit_router(operation: Operation) -> APIRouter:
         f"{path}/{{key}}",
         summary=f"{operation.title}, with the key in the path",
         operation_id=f"{operation.name}.put",
-        openapi_extra=_request_body(operation) | {"parameters": [_KEY_PATH, _PREFER_HEADER]},
+        responses=answers | problem_answers(*refusals),
+        openapi_extra=_request_body(operation) | {"parameters": [KEY_IN_PATH, PREFER_HEADER]},
         **shared,
     )
     async def put(request: Request) -> Response:
+        """Submit it; sent again to the same path, it is the same operation."""
         service = service_of(request)
         caller = await service.keys.identify(request)
         key = key_from_path(request)
@@ -51,6 +58,27 @@ def submit_router(operation: Operation) -> APIRouter:
 
     del post, put
     return router
+
+
+def _refusals(operation: Operation) -> tuple[ProblemName, ...]:
+    """What a submission may be told instead of its answer."""
+    ends = (ProblemName.COMPENSATED, ProblemName.CANCELLED, ProblemName.ABANDONED)
+    return (
+        ProblemName.KEY_MALFORMED,
+        ProblemName.BODY_MALFORMED,
+        ProblemName.UNAUTHENTICATED,
+        ProblemName.DECLINED,
+        ProblemName.REQUEST_TIMEOUT,
+        ProblemName.KEY_REUSED,
+        *(() if isinstance(operation, SagaOperation) else (ProblemName.IN_PROGRESS,)),
+        ProblemName.KEY_EXPIRED,
+        ProblemName.BODY_TOO_LARGE,
+        ProblemName.MEDIA_TYPE_UNSUPPORTED,
+        ProblemName.VALIDATION_FAILED,
+        *(ends if isinstance(operation, SagaOperation) else ()),
+        ProblemName.RATE_LIMITED,
+        ProblemName.STORAGE_UNAVAILABLE,
+    )
 
 
 def _request_body(operation: Operation) -> dict[str, Any]:
@@ -65,30 +93,3 @@ def _request_body(operation: Operation) -> dict[str, Any]:
             },
         }
     }
-
-
-_KEY_SCHEMA = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
-_KEY_HEADER: dict[str, Any] = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": True,
-    "description": "New for every operation, the same on every retry of it. Quoted or bare.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[0-9A-Za-z_.-]+$"},
-    "example": "order-4711",
-}
-_KEY_PATH: dict[str, Any] = {
-    "name": "key",
-    "in": "path",
-    "required": True,
-    "description": "The idempotency key, percent-encoded.",
-    "schema": _KEY_SCHEMA,
-    "example": "order-4711",
-}
-_PREFER_HEADER: dict[str, Any] = {
-    "name": "Prefer",
-    "in": "header",
-    "required": False,
-    "description": "`wait=N` (0 to 60 seconds, default 10) or `respond-async` (RFC 7240).",
-    "schema": {"type": "string"},
-    "example": "wait=10",
-}

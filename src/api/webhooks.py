@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request
+from pydantic import BaseModel
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
@@ -15,14 +17,39 @@ from api.problems import Problem, ProblemName
 from api.service import Service, service_of
 from ledger.database import StorageUnavailable
 from ledger.inbox import Proof
-from operations.messages import Message
+from operations.messages import Message, Novelty
 from providers.webhook_events import STRIPE, BodyUnreadable, read_standard, read_stripe
 from providers.webhook_signatures import SignatureInvalid, verify_standard, verify_stripe
 
 _SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature", "stripe-signature")
 
+_PROVIDER: dict[str, Any] = {
+    "name": "provider",
+    "in": "path",
+    "required": True,
+    "description": "One that this service has a secret of.",
+    "schema": {"type": "string"},
+    "example": "payments",
+}
+
 _log = structlog.get_logger(__name__)
 router = APIRouter(tags=["receiving"])
+
+
+class TakenResource(BaseModel):
+    """That a message was taken in, and whether it was before."""
+
+    status: Novelty
+
+
+def _signed_by(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": "Of the signature, as the provider's scheme has it.",
+        "schema": {"type": "string"},
+    }
 
 
 @router.post(
@@ -30,28 +57,34 @@ router = APIRouter(tags=["receiving"])
     summary="Take a provider's webhook in",
     operation_id="webhooks.take",
     responses={
-        200: {"description": "It is kept: new, repeated, late or unknown, all alike."},
+        200: {
+            "model": TakenResource,
+            "description": "It is kept: new, repeated, late or unknown, all alike.",
+        },
         **problem_answers(
             ProblemName.SIGNATURE_INVALID,
             ProblemName.BODY_MALFORMED,
+            ProblemName.REQUEST_TIMEOUT,
             ProblemName.BODY_TOO_LARGE,
             ProblemName.NOT_FOUND,
             ProblemName.STORAGE_UNAVAILABLE,
         ),
     },
     openapi_extra={
+        "parameters": [_PROVIDER, *(_signed_by(name) for name in _SIGNED)],
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": {"type": "object"}}},
-        }
+        },
     },
 )
-async def take_webhook(request: Request, provider: str) -> Response:
+async def take_webhook(request: Request) -> Response:
     """Verify the raw bytes, then take the message in, in one transaction. A repeat changes nothing.
 
     Runs are told after the answer has left: a provider waits for seconds only.
     """
     service = service_of(request)
+    provider: str = request.path_params["provider"]
     secrets = service.settings.webhook_secrets.get(provider)
     if secrets is None:
         raise Problem(ProblemName.NOT_FOUND, "No webhooks are expected from a provider so named.")
