@@ -1,5 +1,9 @@
 """What to do next about an effect: the decision table of `docs/guarantees.md`, as code. Pure.
 
+A keyed request whose answer is lost is looked up before it is repeated, where its provider's books
+can be read: one that has forgotten our key early would do it twice. Not found, it is repeated: the
+key is what is promised.
+
 A timer alone never turns an unknown effect into a failed one: time only moves it from sending to
 looking up, and from looking up to a person.
 """
@@ -95,9 +99,11 @@ def _when_unknown(effect: Effect, *, now: datetime, stopping: bool) -> Move:
     profile = effect.profile
     match profile.guarantee:
         case Guarantee.KEYED | Guarantee.NATURAL:
-            if _may_repeat(effect, now=now) and not (held and profile.can_look_up):
-                return Move(MoveKind.SEND, _pause(effect))
-            return _look_up(effect, now=now)
+            if not _may_repeat(effect, now=now) or (held and profile.can_look_up):
+                return _look_up(effect, now=now)
+            if profile.guarantee is Guarantee.KEYED and profile.can_look_up and not effect.looked:
+                return Move(MoveKind.LOOK_UP, _pause(effect))
+            return Move(MoveKind.SEND, _pause(effect))
         case Guarantee.QUERYABLE:
             return _look_up(effect, now=now)
         case Guarantee.BLIND:

@@ -42,6 +42,8 @@ class Effect:
     failures: int = 0
     """Calls in a row that told us nothing new: the pauses grow with them."""
     troubled_since: datetime | None = None
+    looked: bool = False
+    """Whether the books were asked, or tried, since the latest request left."""
     absences: int = 0
     """Look-ups in vain past the horizon."""
     refused: bool = False
@@ -122,14 +124,15 @@ class Effect:
             case Kind.UNKNOWN | Kind.MISMATCH:
                 mismatch = self.mismatch or answer.kind is Kind.MISMATCH
                 return (
-                    known._sent(answer)
+                    replace(known, looked=False, absences=0, refused=False, mismatch=mismatch)
+                    ._sent(answer)
                     ._troubled(answer.at)
-                    .becomes(EffectState.UNKNOWN, mismatch=mismatch, absences=0, refused=False)
+                    .becomes(EffectState.UNKNOWN)
                 )
             case Kind.NOT_FOUND:
-                return known._not_found(answer)
+                return replace(known, looked=True)._not_found(answer)
             case Kind.UNREADABLE:
-                return known._troubled(answer.at)
+                return replace(known, looked=True)._troubled(answer.at)
             case Kind.FENCED:
                 return replace(known, tombstone=True)
             case _:

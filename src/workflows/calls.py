@@ -84,6 +84,19 @@ async def look_up(call: StepCall, *, summary: str) -> StepAnswer:
     )
 
 
+async def record_tombstones(progress: Progress, *, summary: str) -> None:
+    """Write where the operation stands, and forbid further sends. A regular activity: it begins
+    when all that local activities have sent so far is in the history, so that no worker that takes
+    over sends again after the tombstone."""
+    await workflow.execute_activity(
+        RECORD_PROGRESS,
+        progress,
+        start_to_close_timeout=LEDGER_TIMEOUT,
+        retry_policy=PERSISTENT,
+        summary=summary,
+    )
+
+
 async def record(progress: Progress, *, summary: str) -> None:
     """Write where the operation stands."""
     await workflow.execute_local_activity(

@@ -61,7 +61,7 @@ class Saga:
             await self.settler.recall()
             self.journal.suspect_unplanned_steps(now=workflow.now())
         self.journal.entomb()
-        await self.settler.record("undoing what was done")
+        await self.settler.record("undoing what was done", entombing=True)
         undoing: list[asyncio.Task[None]] = []
         for step in reversed(self.operation.steps):
             if self.journal.action(step.name) is not None:

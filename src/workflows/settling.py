@@ -125,12 +125,14 @@ class Settler:
         *,
         decision: Decision | None = None,
         cancel: CancelRequest | None = None,
+        entombing: bool = False,
     ) -> None:
         """Write what the ledger does not know yet, and where the operation stands."""
         async with self._recording:
             rows = self.journal.unrecorded()
             progress = self.teller.progress(self.where(), rows, decision, cancel)
-            await calls.record(progress, summary=summary)
+            write = calls.record_tombstones if entombing else calls.record
+            await write(progress, summary=summary)
             self.journal.recorded(rows)
             self.teller.tell(self.where())
 

@@ -48,8 +48,10 @@ keyed payments       | first | commit_then_500                      | confirmed 
 keyed payments       | first | slow                                 | confirmed | succeeded   | 1-0
 keyed payments       | first | late_commit                          | confirmed | succeeded   | 1-0
 keyed payments       | first | rate_limit                           | confirmed | succeeded   | 1-0
-keyed payments       | first | commit_then_drop, decline            | confirmed | succeeded   | 1-0
+keyed payments       | first | drop_before_commit, decline          | rejected  | declined    | 0-0
 keyed payments       | first | refuse_connection, decline           | rejected  | declined    | 0-0
+keyed payments       | first | commit_then_drop, key_forgotten      | confirmed | succeeded   | 1-0
+keyed payments       | first | commit_then_500, key_forgotten       | confirmed | succeeded   | 1-0
 short-keyed payments | first | slow, key_forgotten                  | confirmed | succeeded   | 1-0
 short-keyed payments | first | slow, lookup_lag                     | confirmed | succeeded   | 1-0
 short-keyed payments | first | rate_limit                           | parked    | parked      | 0-0
@@ -62,6 +64,7 @@ keyed payments       | undo  | commit_then_500                      | confirmed 
 keyed payments       | undo  | slow                                 | confirmed | compensated | 1-1
 keyed payments       | undo  | late_commit                          | confirmed | compensated | 1-1
 keyed payments       | undo  | rate_limit                           | confirmed | compensated | 1-1
+keyed payments       | undo  | commit_then_drop, key_forgotten      | confirmed | compensated | 1-1
 short-keyed payments | undo  | slow, key_forgotten                  | confirmed | compensated | 1-1
 short-keyed payments | undo  | slow, lookup_lag                     | confirmed | compensated | 1-1
 queryable warehouse  | first | -                                    | confirmed | succeeded   | 1-0

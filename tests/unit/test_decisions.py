@@ -96,7 +96,9 @@ class Row(NamedTuple):
 UNKNOWN_AFTER_KEY = KEY_SECONDS - MARGIN_SECONDS
 ROWS = [
     # A key protects: repeat under it, for as long as the provider surely remembers it.
-    Row("a_keyed_unknown_is_repeated", sent(KEYED), 1, MoveKind.SEND),
+    Row("a_keyed_unknown_is_looked_up_before_it_is_repeated", sent(KEYED), 1, MoveKind.LOOK_UP),
+    Row("a_keyed_unknown_is_repeated", sent(KEYED, looked=True), 1, MoveKind.SEND),
+    Row("a_keyed_unknown_without_books_is_repeated", sent(KEYED_UNREADABLE), 1, MoveKind.SEND),
     Row(
         "a_key_near_its_end_is_not_used_again",
         sent(KEYED),
