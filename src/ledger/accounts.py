@@ -28,6 +28,7 @@ TRIES = 5
 
 _COLUMNS = tuple(accounts.c)
 _by_id = (accounts.c.tenant == bindparam("tenant")) & (accounts.c.id == bindparam("id"))
+_BOUND_LOCK_WAIT = "SELECT set_config('lock_timeout', $1, true)"
 _READ = Statement(select(*_COLUMNS).where(_by_id))
 _LOCK = Statement(select(*_COLUMNS).where(_by_id).with_for_update())
 _INSERT = Statement(
@@ -158,8 +159,7 @@ async def _put(
     now: datetime,
 ) -> Put | AccountRefusal | None:
     """None when somebody else made the account at this very moment: look again."""
-    wait_milliseconds = int(LOCK_WAIT_SECONDS * 1000)
-    await connection.execute(f"SET LOCAL lock_timeout = {wait_milliseconds}")
+    await connection.execute(_BOUND_LOCK_WAIT, f"{int(LOCK_WAIT_SECONDS * 1000)}ms")
     row = await connection.fetchrow(*_LOCK(tenant=tenant, id=account_id))
     before = None if row is None else Account.from_row(row)
     if not allowed(before):

@@ -7,8 +7,8 @@ from ledger.accounts import Accounts
 from ledger.announcements import Announcer
 from ledger.claims import Claims
 from ledger.database import Database
-from ledger.housekeeping import Housekeepings
 from ledger.endpoints import Endpoints
+from ledger.housekeeping import Housekeepings
 from ledger.inbox import Inbox
 from ledger.local import LocalOperations
 from ledger.outbox import Outbox

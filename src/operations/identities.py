@@ -1,4 +1,4 @@
-"""Identifiers of our own business objects: derived, so that a run that starts again finds the same."""
+"""Identifiers of our own business objects: derived, so that a second run finds the same."""
 
 import base64
 import hashlib

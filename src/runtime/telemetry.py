@@ -6,6 +6,9 @@ from typing import Literal
 
 import structlog
 
+LIBRARIES = ("temporalio", "asyncio", "httpx", "httpcore", "aiohttp", "asyncpg", "uvicorn")
+"""These say at `debug` and `info` what they send and receive, bodies too: never below `warning`."""
+
 
 def configure_logs(*, style: Literal["json", "console"], level: str) -> None:
     """Send structlog and the standard library's loggers to standard error, alike."""
@@ -37,5 +40,5 @@ def configure_logs(*, style: Literal["json", "console"], level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for chatty in ("temporalio.activity", "temporalio.workflow", "asyncio", "httpx"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for name in LIBRARIES:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))

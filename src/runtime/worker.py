@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import (
@@ -173,6 +174,8 @@ async def run_worker(settings: Settings) -> None:
         ) as worker,
         _health(worker, port=settings.worker_health_port),
     ):
+        # Temporal's lines would carry the workflow ID, and with it the client's key.
+        activity.logger.activity_info_on_message = False
         _log.info("worker.ready", task_queue=settings.temporal_task_queue)
         await stop.wait()
         _log.info("worker.drains", seconds=settings.worker_drain_seconds)
