@@ -134,6 +134,8 @@ async def running_worker(
     announce: Callable[[int], None],
 ) -> AsyncGenerator[Worker]:
     """A worker and its relay beside the body; drained at its end."""
+    # Temporal's lines would carry the workflow ID, and with it the client's key.
+    activity.logger.activity_info_on_message = False
     async with AsyncExitStack() as resources:
         providers = await resources.enter_async_context(wiring.open_providers(settings))
         worker = make_worker(
@@ -174,8 +176,6 @@ async def run_worker(settings: Settings) -> None:
         ) as worker,
         _health(worker, port=settings.worker_health_port),
     ):
-        # Temporal's lines would carry the workflow ID, and with it the client's key.
-        activity.logger.activity_info_on_message = False
         _log.info("worker.ready", task_queue=settings.temporal_task_queue)
         await stop.wait()
         _log.info("worker.drains", seconds=settings.worker_drain_seconds)
