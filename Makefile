@@ -15,7 +15,7 @@ demo: setup ## boot the stack, place orders through faults, show what happened
 	$(BIN)/tallystick demo
 
 test: setup ## the whole test suite on real Postgres and Temporal
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile
 
 peers: tests/peers/node_modules/.package-lock.json ## npm servers that some tests talk to
 

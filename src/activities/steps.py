@@ -198,6 +198,7 @@ def _found(records: tuple[ProviderRecord, ...]) -> StepAnswer:
         provider_reference=first.id,
         duplicates=tuple(record.id for record in others),
         found={name: value for name, value in found.items() if value is not None},
+        reason="Its answer was lost; it was found in the provider's books",
     )
 
 

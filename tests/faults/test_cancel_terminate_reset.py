@@ -83,6 +83,18 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.01)
 
 
+RETRY_UNDO = {"step": "first", "purpose": "undo", "verdict": "retry", "evidence": "asked them"}
+
+
+async def takes(bench: SagaBench, begun: Begun, verdict: dict[str, str]) -> bool:
+    """Whether the run takes a verdict now."""
+    try:
+        await bench.ask(begun, "resolve", verdict)
+    except WorkflowUpdateFailedError:
+        return False
+    return True
+
+
 async def is_unknown(bench: SagaBench, begun: Begun) -> bool:
     """Whether the ledger shows an unknown effect."""
     return any(row.state is EffectState.UNKNOWN for row in await bench.effects(begun))
@@ -312,10 +324,6 @@ async def test_a_parked_undo_waits_for_ever_and_is_recovered_parked(
     undo = await bench.effect(begun, "first", Purpose.UNDO)
     assert ((await bench.now(begun)).state, undo.state) == ("parked", "parked")
     await world.clear_faults()
-    await bench.ask(
-        again,
-        "resolve",
-        {"step": "first", "purpose": "undo", "verdict": "retry", "evidence": "asked them"},
-    )
+    await until(lambda: takes(bench, again, RETRY_UNDO))  # the new run parks it again first
     assert (await again.ended()).outcome is Outcome.COMPENSATED
     assert len(await world.ledger("warehouse", "release")) == 1
