@@ -42,10 +42,6 @@ class Journal:
         """The latest effect of the step's action, if it was planned."""
         return self._latest(step, Purpose.ACTION)
 
-    def undo(self, step: str) -> Effect | None:
-        """The latest effect of the step's undo, if it was planned."""
-        return self._latest(step, Purpose.UNDO)
-
     def duplicates(self, step: str) -> tuple[Effect, ...]:
         """The undos of what was found beyond the one effect that is kept."""
         return tuple(e for e in self.all() if e.step == step and e.purpose is Purpose.DUPLICATE)
