@@ -20,7 +20,7 @@ from operations.declaration import Answer, Request, SagaOperation
 from operations.receipts import problem_receipt, success_receipt
 from operations.states import Outcome
 from workflows import calls
-from workflows.endings import AlreadyDone, Ending
+from workflows.endings import Abandoned, AlreadyDone, Ending
 from workflows.saga import Saga
 
 R = TypeVar("R", bound=Request)
@@ -93,9 +93,8 @@ class OperationRun(ABC, Generic[R]):
         return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)
 
     async def _back(self, ending: Ending) -> RunEnd:
-        """Undo what was done, and end with a truthful no. After the pivot there is no way back: a
-        step that is given up then leaves the others as they are."""
-        if not self.saga.settler.pivot_passed:
+        """Undo what was done, and end with a truthful no."""
+        if not leaves_the_rest(ending, pivot_passed=self.saga.settler.pivot_passed):
             await self.saga.compensate()
         outcome = self._outcome(ending)
         receipt = problem_receipt(outcome, detail=ending.detail, step=ending.step, code=ending.code)
@@ -133,3 +132,10 @@ class OperationRun(ABC, Generic[R]):
                 retention_days=self.operation.retention_days,
             )
         )
+
+
+def leaves_the_rest(ending: Ending, *, pivot_passed: bool) -> bool:
+    """Whether the other steps stay as they are: only when a step is given up after the pivot, from
+    which there is no way back. Every other ending says that what was done has been undone, so it
+    has to be, also where an earlier run had confirmed the pivot while it was undoing."""
+    return pivot_passed and isinstance(ending, Abandoned)
