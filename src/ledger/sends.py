@@ -172,6 +172,7 @@ class Sends:
             return StepAnswer(
                 kind=Kind.UNKNOWN,
                 at=known.last_sent_at or now,
+                sent_at=known.sent_at,  # so that the run knows too, and looks up instead
                 reason="It was sent before, and the provider may not know the key any more",
             )
         if not row["holds"]:
