@@ -14,6 +14,7 @@ from operations.contracts import (
     Completion,
     Progress,
     Recollection,
+    Recorded,
     RunEnd,
 )
 from operations.failpoints import Failpoint, fail_at
@@ -28,10 +29,12 @@ class LedgerActivities:
     """Tells waiting requests that a claim has changed."""
 
     @activity.defn(name=RECORD_PROGRESS)
-    async def record(self, progress: Progress) -> None:
+    async def record(self, progress: Progress) -> Recorded:
         """Write effects and where the operation stands."""
         await self.ledger.progress.record(progress, now=datetime.now(UTC))
         self.announce(progress.claim_id)
+        run = activity.info().workflow_run_id
+        return Recorded(reset=progress.first_run_id not in {"", run})
 
     @activity.defn(name=RECALL_OPERATION)
     async def recall(self, claim_id: int) -> Recollection:

@@ -192,6 +192,15 @@ class Progress(Payload):
     effects: tuple[EffectRecord, ...] = ()
     decision: Decision | None = None
     cancel: CancelRequest | None = None
+    first_run_id: str = ""
+    """The run the operation began with; "" from a run that is older than this field."""
+
+
+class Recorded(Payload):
+    """What `ledger.record` answers."""
+
+    reset: bool = False
+    """Whether the run that asked is not the one the operation began with."""
 
 
 class Recollection(Payload):

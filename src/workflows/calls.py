@@ -1,6 +1,7 @@
 """How a run calls its activities: names, timeouts and retries in one place."""
 
 from datetime import timedelta
+from typing import cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -14,6 +15,7 @@ from operations.contracts import (
     Completion,
     Progress,
     Recollection,
+    Recorded,
     RunEnd,
     StepAnswer,
     StepCall,
@@ -42,6 +44,9 @@ LOCAL_RETRIES = RetryPolicy(
     backoff_coefficient=2.0,
     maximum_interval=timedelta(seconds=10),
 )
+
+_RECORDED = cast("type[Recorded | None]", Recorded | None)
+"""Runs from before there was an answer have none in their histories."""
 
 
 async def perform_fast(call: StepCall, *, summary: str) -> StepAnswer:
@@ -84,27 +89,35 @@ async def look_up(call: StepCall, *, summary: str) -> StepAnswer:
     )
 
 
-async def record_tombstones(progress: Progress, *, summary: str) -> None:
+async def record_tombstones(progress: Progress, *, summary: str) -> Recorded:
     """Write where the operation stands, and forbid further sends. A regular activity: it begins
     when all that local activities have sent so far is in the history, so that no worker that takes
     over sends again after the tombstone."""
-    await workflow.execute_activity(
-        RECORD_PROGRESS,
-        progress,
-        start_to_close_timeout=LEDGER_TIMEOUT,
-        retry_policy=PERSISTENT,
-        summary=summary,
+    return (
+        await workflow.execute_activity(
+            RECORD_PROGRESS,
+            progress,
+            result_type=_RECORDED,
+            start_to_close_timeout=LEDGER_TIMEOUT,
+            retry_policy=PERSISTENT,
+            summary=summary,
+        )
+        or Recorded()
     )
 
 
-async def record(progress: Progress, *, summary: str) -> None:
+async def record(progress: Progress, *, summary: str) -> Recorded:
     """Write where the operation stands."""
-    await workflow.execute_local_activity(
-        RECORD_PROGRESS,
-        progress,
-        start_to_close_timeout=LEDGER_TIMEOUT,
-        retry_policy=LOCAL_RETRIES,
-        summary=summary,
+    return (
+        await workflow.execute_local_activity(
+            RECORD_PROGRESS,
+            progress,
+            result_type=_RECORDED,
+            start_to_close_timeout=LEDGER_TIMEOUT,
+            retry_policy=LOCAL_RETRIES,
+            summary=summary,
+        )
+        or Recorded()
     )
 
 

@@ -57,11 +57,7 @@ class Saga:
     async def compensate(self) -> None:
         """Undo, in reverse, what may have been done. Ends when every effect is settled."""
         self.settler.compensating = True
-        if self.settler.interrupted_before:
-            await self.settler.recall()
-            self.journal.suspect_unplanned_steps(now=workflow.now())
-        self.journal.entomb()
-        await self.settler.record("undoing what was done", entombing=True)
+        await self._entomb()
         undoing: list[asyncio.Task[None]] = []
         for step in reversed(self.operation.steps):
             if self.journal.action(step.name) is not None:
@@ -70,6 +66,23 @@ class Saga:
                 await workflow.wait([task], timeout=UNDO_HEAD_START_SECONDS)
         for task in undoing:
             await task
+
+    async def _entomb(self) -> None:
+        """Forbid every further send in the ledger. A run whose history was reset may learn of that
+        from this very write: what the earlier history may have done is taken up then, too."""
+        if self.settler.interrupted_before:
+            await self._take_up_what_is_suspected()
+            return
+        self.journal.entomb()
+        await self.settler.record("undoing what was done", entombing=True)
+        if self.settler.interrupted_before:
+            await self._take_up_what_is_suspected()
+
+    async def _take_up_what_is_suspected(self) -> None:
+        await self.settler.recall()
+        self.journal.suspect_unplanned_steps(now=workflow.now())
+        self.journal.entomb()
+        await self.settler.record("undoing what was done", entombing=True)
 
     def cancel(self, request: CancelRequest) -> None:
         """Ask for a cancel: honoured before the next step, and never after the pivot."""

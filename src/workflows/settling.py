@@ -132,7 +132,8 @@ class Settler:
             rows = self.journal.unrecorded()
             progress = self.teller.progress(self.where(), rows, decision, cancel)
             write = calls.record_tombstones if entombing else calls.record
-            await write(progress, summary=summary)
+            written = await write(progress, summary=summary)
+            self.interrupted_before = self.interrupted_before or written.reset
             self.journal.recorded(rows)
             self.teller.tell(self.where())
 

@@ -35,6 +35,7 @@ class Teller:
             effects=rows,
             decision=decision,
             cancel=cancel,
+            first_run_id=workflow.info().first_execution_run_id,
         )
 
     def tell(self, state: ClaimState | Outcome) -> None:

@@ -41,18 +41,18 @@ CANCEL = CancelRequest(requested_by="op", reason="changed my mind")
 
 
 @pytest.fixture
-async def bench(settings: Settings, tenant: str) -> AsyncGenerator[SagaBench]:
-    """A worker whose providers answer, or do not, within a second."""
-    quick = settings.model_copy(update={"worker_drain_seconds": 1.0})
-    short = Settings.model_validate(
-        {
-            **quick.model_dump(),
-            "provider_profiles": dict.fromkeys(
-                ("payments", "warehouse", "carrier", "mail"), FIGURES
-            ),
-        }
+def quick(settings: Settings) -> Settings:
+    """Providers answer, or do not, within a second."""
+    short = dict.fromkeys(("payments", "warehouse", "carrier", "mail"), FIGURES)
+    return Settings.model_validate(
+        {**settings.model_dump(), "worker_drain_seconds": 1.0, "provider_profiles": short}
     )
-    async with saga_bench(short, tenant=tenant) as running:
+
+
+@pytest.fixture
+async def bench(quick: Settings, tenant: str) -> AsyncGenerator[SagaBench]:
+    """A worker, with such providers."""
+    async with saga_bench(quick, tenant=tenant) as running:
         yield running
 
 
@@ -309,6 +309,28 @@ async def test_a_reset_run_that_is_cancelled_undoes_what_its_predecessor_did(
     await bench.ask(again, CANCEL_UPDATE, CANCEL)
     await bench.ask(again, "open")
     assert (await again.ended()).outcome is Outcome.CANCELLED
+    assert [row["operation"] for row in await world.ledger("payments")] == ["charge", "refund"]
+
+
+@pytest.mark.parametrize("how", ["native", "update"])
+async def test_a_reset_run_that_is_cancelled_at_once_undoes_what_its_predecessor_did(
+    quick: Settings, tenant: str, world: World, how: str
+) -> None:
+    """The new run has asked no provider when it is cancelled, and nothing stands in the ledger."""
+    async with saga_bench(quick, tenant=tenant, with_worker=False) as bench:
+        async with saga_bench(quick, tenant=tenant):
+            begun = await bench.begin(OVER_PAYMENTS, {"gated": True})
+            await bench.ask(begun, "arrive")
+        await bench.reset(begun, to=0)
+        again = bench.begun(begun.claim)
+        if how == "native":
+            await again.handle.cancel()
+        asked = asyncio.create_task(taken(bench, again)) if how == "update" else None
+        async with saga_bench(quick, tenant=tenant):
+            if asked is not None:
+                assert await asked
+            await bench.ask(again, "open")
+            assert (await again.ended()).outcome is Outcome.CANCELLED
     assert [row["operation"] for row in await world.ledger("payments")] == ["charge", "refund"]
 
 

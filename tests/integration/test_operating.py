@@ -2,16 +2,16 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
 import pytest
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from typer.testing import CliRunner
 
 from ledger.claims import Intent
-from runtime.cli import app
 from runtime.settings import Settings
 from runtime.wiring import now
 from support.service import CHARGE, ORDER, RunningService, running_service
@@ -327,11 +327,15 @@ async def test_the_command_line_lists_decides_and_cancels(
 
 async def tallystick(service: RunningService, *arguments: str) -> Any:
     """Run the command line as an operator, and return what it prints."""
-    result = await asyncio.to_thread(
-        CliRunner().invoke,
-        app,
-        [*arguments, "--output", "json"],
-        env={"TALLYSTICK_API_URL": service.url, "TALLYSTICK_API_KEY": service.operator_token},
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "runtime.cli", *arguments, "--output", "json"),
+        stdout=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "TALLYSTICK_API_URL": service.url,
+            "TALLYSTICK_API_KEY": service.operator_token,
+        },
     )
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(printed)

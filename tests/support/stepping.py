@@ -68,8 +68,10 @@ class Stepping(OperationRun[SteppingRequest]):
 
     async def perform(self, request: SteppingRequest) -> Stepped:
         """Perform both steps."""
-        reference = await self.saga.perform(self.first, **self.sends)
-        self.arrived = True
+        try:
+            reference = await self.saga.perform(self.first, **self.sends)
+        finally:
+            self.arrived = True  # or never will: whoever asks is told either way
         if request.gated:
             await workflow.wait_condition(lambda: self.opened)
         await self.saga.perform(SHIP, order_id="ord_1", address=request.address)
