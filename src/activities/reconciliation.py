@@ -16,7 +16,7 @@ from temporalio import activity
 from activities.reconciliation_metrics import tell_end
 from activities.remedies import Remedies, undoable_actions
 from ledger.ledger import Ledger
-from ledger.reconciliation_pages import PageResult
+from ledger.reconciliation_pages import OpenOperation, PageResult
 from ledger.reconciliation_runs import MIN_AGE, RUN_SECONDS_MAX, RunRequest, RunRow
 from operations.declaration import Operation, SagaOperation
 from operations.errors import Unavailable
@@ -66,6 +66,24 @@ _log = structlog.get_logger(__name__)
 
 class RunUnknown(LookupError):
     """The row of this run is gone: the database was restored from before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """The step of an open operation that a record belongs to, by our reference."""
+
+    operation: OpenOperation
+    step: str
+
+    def as_evidence(self) -> dict[str, str]:
+        """What a person needs to find it."""
+        return {
+            "tenant": self.operation.tenant,
+            "operation": self.operation.operation,
+            "key": self.operation.key,
+            "step": self.step,
+            "operation_state": self.operation.state,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +231,7 @@ class ReconciliationActivities:
         return self.providers[run.provider].profile.account
 
     async def _explained(
-        self, run: RunRow, findings: Sequence[Finding], meant: Mapping[str, dict[str, str]]
+        self, run: RunRow, findings: Sequence[Finding], meant: Mapping[str, Meant]
     ) -> list[Finding]:
         """Add what may explain a leftover record: proposals, and operations under way."""
         leftover = [found for found in findings if found.kind is FindingKind.PROVIDER_ONLY]
@@ -226,10 +244,10 @@ class ReconciliationActivities:
         explained = [propose(finding, candidates) for finding in findings]
         return [_with_operation(finding, meant) for finding in explained]
 
-    async def _meant_by_open_operations(self, run: RunRow) -> dict[str, dict[str, str]]:
+    async def _meant_by_open_operations(self, run: RunRow) -> dict[str, Meant]:
         """The keys of effects that open operations may have without a row: a run that was
         terminated had them in its history only."""
-        keys: dict[str, dict[str, str]] = {}
+        keys: dict[str, Meant] = {}
         for claim in await self.ledger.reconciliation.pages.open_operations(before=run.until):
             operation = self.operations.get(claim.operation)
             if not isinstance(operation, SagaOperation):
@@ -240,13 +258,7 @@ class ReconciliationActivities:
                     key = derived_key(
                         workflow_id=run_id, step=step.name, ordinal=0, purpose=Purpose.ACTION
                     )
-                    keys[key] = {
-                        "tenant": claim.tenant,
-                        "operation": claim.operation,
-                        "key": claim.key,
-                        "step": step.name,
-                        "operation_state": claim.state,
-                    }
+                    keys[key] = Meant(operation=claim, step=step.name)
         return keys
 
     async def _look_up(
@@ -299,7 +311,7 @@ def _behind(run: RunRow) -> tuple[datetime, str]:
     return datetime.fromisoformat(at), key
 
 
-def _is_under_way(finding: Finding, meant: Mapping[str, dict[str, str]], *, run: RunRow) -> bool:
+def _is_under_way(finding: Finding, meant: Mapping[str, Meant], *, run: RunRow) -> bool:
     """Whether a leftover record is so young that the operation that means it is still at it."""
     if finding.kind is not FindingKind.PROVIDER_ONLY:
         return False
@@ -307,13 +319,14 @@ def _is_under_way(finding: Finding, meant: Mapping[str, dict[str, str]], *, run:
     return young and finding.evidence["theirs"]["reference"] in meant
 
 
-def _with_operation(finding: Finding, meant: Mapping[str, dict[str, str]]) -> Finding:
+def _with_operation(finding: Finding, meant: Mapping[str, Meant]) -> Finding:
     theirs = finding.evidence.get("theirs", {})
-    operation = meant.get(theirs.get("reference") or "")
-    if finding.kind is not FindingKind.PROVIDER_ONLY or operation is None:
+    known = meant.get(theirs.get("reference") or "")
+    if finding.kind is not FindingKind.PROVIDER_ONLY or known is None:
         return finding
     why = "An operation that is not over means it, and has not written it down: its run may be gone"
-    return replace(finding, evidence={**finding.evidence, "why": why, "operation": operation})
+    evidence = {**finding.evidence, "why": why, "operation": known.as_evidence()}
+    return replace(finding, claim_id=known.operation.id, evidence=evidence)
 
 
 def _later(error: Unavailable) -> Turn:

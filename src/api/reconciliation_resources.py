@@ -11,7 +11,7 @@ from api.service import Service
 from ledger.reconciliation_findings import FindingRow, HistoryEntry
 from ledger.reconciliation_runs import ProviderSchedule, RunRow
 from operations.durations import format_duration
-from operations.reconciliation import FindingKind
+from operations.reconciliation import FindingKind, finding_path
 
 KINDS = tuple(kind.value for kind in FindingKind)
 UNMATCHED = tuple(kind for kind in KINDS if kind != FindingKind.MATCHED)
@@ -104,7 +104,7 @@ def finding_resource(
         "runs_in_a_row": finding.runs_in_a_row,
         "opened_at": instant(finding.opened_at),
         "updated_at": instant(finding.updated_at),
-        "links": {"self": f"/v1/reconciliation/findings/{finding.id}"},
+        "links": {"self": finding_path(finding.id)},
     }
     if history is not None:
         document["history"] = [

@@ -8,6 +8,7 @@ from typing import Any
 from asyncpg import Record
 
 from ledger.database import Connection, Database
+from ledger.reconciliation_events import tell_opened
 from ledger.reconciliation_runs import RunRow
 from operations.failpoints import Failpoint, fail_at
 from operations.halves import Finding
@@ -15,6 +16,9 @@ from operations.reconciliation import FindingKind, FindingState, Remedy, RemedyS
 
 ROBOT = "reconciliation"
 """Who resolves what nobody has to look at."""
+
+_FOUND = "found"
+"""What happened to a finding that is new, in its history."""
 
 _ROW = """id, provider, kind, subject, record_id, effect_key, claim_id, amount_minor, currency,
     occurred_at, state, remedy, remedy_state, evidence, note, resolved_by, first_run_id,
@@ -53,12 +57,14 @@ WITH given AS (
         remedy_state = CASE WHEN {_PLAN} THEN excluded.remedy_state ELSE known.remedy_state END,
         revision = known.revision + {_CHANGED}::int,
         updated_at = CASE WHEN {_CHANGED} THEN excluded.updated_at ELSE known.updated_at END
-    RETURNING known.id, known.state
+    RETURNING known.id, known.state, known.first_run_id
 )
 INSERT INTO reconciliation_history (finding_id, state, happened, by, run_id, at)
-SELECT w.id, w.state, CASE WHEN b.id IS NULL THEN 'found' ELSE 'found again' END, $5, $3, $4
+SELECT w.id, w.state,
+    CASE WHEN b.id IS NULL AND w.first_run_id = $3 THEN $6 ELSE 'found again' END, $5, $3, $4
 FROM written AS w LEFT JOIN before AS b USING (id)
-WHERE b.id IS NULL OR b.state IS DISTINCT FROM w.state"""  # noqa: S608 - constants only
+WHERE b.id IS NULL OR b.state IS DISTINCT FROM w.state
+RETURNING finding_id, happened"""  # noqa: S608 - constants only
 _READ = f"SELECT {_ROW} FROM reconciliation_findings WHERE id = $1"  # noqa: S608
 _HISTORY = """
 SELECT state, happened, note, by, run_id, at FROM reconciliation_history
@@ -305,7 +311,7 @@ class ReconciliationFindings:
 async def write_findings(
     connection: Connection, run: RunRow, findings: Sequence[Finding], *, now: datetime
 ) -> None:
-    """Keep what a page of `run` has found, inside the caller's transaction."""
+    """Keep what a page of `run` has found and tell of what is new, in the caller's transaction."""
     if not findings:
         return
     given = [
@@ -324,7 +330,9 @@ async def write_findings(
         }
         for finding in findings
     ]
-    await connection.execute(_UPSERT, given, run.provider, run.id, now, ROBOT)
+    noted = await connection.fetch(_UPSERT, given, run.provider, run.id, now, ROBOT, _FOUND)
+    opened = [row["finding_id"] for row in noted if row["happened"] == _FOUND]
+    await tell_opened(connection, opened, now=now)
 
 
 def _sums(rows: Sequence[Record]) -> dict[str, Any]:

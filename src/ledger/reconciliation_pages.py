@@ -70,6 +70,9 @@ WHERE e.provider = $1 AND e.account = $2 AND e.state IN ('sent', 'unknown', 'par
 ORDER BY e.claim_id DESC LIMIT $4"""  # noqa: S608 - constants only
 _CAPTURES = """
 SELECT t.target,
+    (SELECT e.claim_id FROM effects AS e
+     WHERE e.provider = $2 AND e.account = $3 AND e.provider_reference = t.target
+         AND e.undoes IS NULL ORDER BY e.created_at LIMIT 1) AS claim_id,
     coalesce(
         (SELECT r.amount_minor FROM reconciliation_records AS r
          WHERE r.run_id = $1 AND r.record_id = t.target),
@@ -99,7 +102,7 @@ WHERE e.provider = $2 AND e.account = $3 AND e.created_at >= $4 AND e.created_at
                         AND first.action = e.action AND first.created_at < e.created_at)
 ORDER BY e.created_at, e.key LIMIT $8"""  # noqa: S608 - constants only
 _OPEN_CLAIMS = """
-SELECT tenant, operation, key, state FROM claims
+SELECT id, tenant, operation, key, state FROM claims
 WHERE check_at IS NOT NULL AND created_at < $1 ORDER BY id DESC LIMIT $2"""
 _LOCK_RUN = """
 SELECT counts, preview, match_cursor, sweep_cursor, ended_at
@@ -122,6 +125,7 @@ class RecordGroups:
 class OpenOperation:
     """An operation that has not ended: its run may not have written down all it has done."""
 
+    id: int
     tenant: str
     operation: str
     key: str
@@ -278,7 +282,7 @@ async def _explained(
         effects=tuple(_effect(row) for row in effects),
         undos=tuple(_record(row, run=run) for row in undos),
         captures={
-            row["target"]: Capture(row["amount_minor"], row["given_back_minor"])
+            row["target"]: Capture(row["amount_minor"], row["given_back_minor"], row["claim_id"])
             for row in captures
             if row["amount_minor"] is not None
         },

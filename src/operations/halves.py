@@ -98,6 +98,8 @@ class Capture:
 
     amount_minor: int
     given_back_minor: int = 0
+    claim_id: int | None = None
+    """The operation of ours that took it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,7 @@ def _excess(record: TheirRecord, capture: Capture, *, total_minor: int) -> Findi
         subject=record.id,
         occurred_at=record.created_at,
         record_id=record.id,
+        claim_id=capture.claim_id,
         amount_minor=record.amount_minor,
         currency=record.currency,
         evidence={

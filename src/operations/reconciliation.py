@@ -21,6 +21,11 @@ ACT_ON_FINDINGS = "reconciliation.act"
 CLOSE_RUN = "reconciliation.close"
 
 
+def finding_path(finding_id: int) -> str:
+    """Where an operator reads a finding."""
+    return f"/v1/reconciliation/findings/{finding_id}"
+
+
 class FindingKind(StrEnum):
     """What comparing our half with theirs can find."""
 
