@@ -124,6 +124,13 @@ class SagaOperation(OperationDeclaration):
         for step in self.steps:
             if contradiction := step.what_contradicts():
                 raise ValueError(f"{self.name}.{step.name}: {contradiction}")
+        for step in self._behind_pivot():
+            if step.on_unknown is OnUnknown.COMPENSATE:
+                raise ValueError(
+                    f"{self.name}.{step.name}: COMPENSATE would undo the operation, and after the "
+                    "pivot it only goes forward. Put the step before the pivot, or declare PARK, "
+                    "or ACCEPT_DUPLICATES where it only informs"
+                )
 
     def step(self, name: str) -> Step:
         """The step called `name`. Raises KeyError."""
@@ -131,6 +138,11 @@ class SagaOperation(OperationDeclaration):
             if step.name == name:
                 return step
         raise KeyError(name)
+
+    def _behind_pivot(self) -> tuple[Step, ...]:
+        """The steps from which there is only forward."""
+        pivots = [number for number, step in enumerate(self.steps) if step.pivot]
+        return self.steps[pivots[0] + 1 :] if pivots else ()
 
     @property
     def providers(self) -> tuple[str, ...]:

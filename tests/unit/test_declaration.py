@@ -1,5 +1,6 @@
 """A declaration that contradicts itself is refused when the module is imported, not at midnight."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,10 +47,24 @@ def test_a_contradiction_is_refused(steps: list[Step]) -> None:
         saga(*steps)
 
 
+UNDONE_BY_REFERENCE = Step(
+    "a",
+    "p",
+    "book",
+    undo=Undo("cancel", target="reference", by_reference=True),
+    on_unknown=OnUnknown.COMPENSATE,
+)
+PIVOT = Step("b", "p", "ship", pivot=True)
+
+
 def test_what_is_unknown_can_be_undone_by_our_own_reference() -> None:
-    undo = Undo("cancel", target="reference", by_reference=True)
-    step = Step("a", "p", "book", undo=undo, on_unknown=OnUnknown.COMPENSATE)
-    assert saga(step).step("a") is step
+    assert saga(UNDONE_BY_REFERENCE, PIVOT).step("a") is UNDONE_BY_REFERENCE
+    assert saga(replace(UNDONE_BY_REFERENCE, pivot=True)).steps  # unknown: it has not succeeded
+
+
+def test_after_the_pivot_nothing_can_be_declared_to_be_undone() -> None:
+    with pytest.raises(ValueError, match=r"test\.wish\.a: .*Put the step before the pivot, or"):
+        saga(PIVOT, UNDONE_BY_REFERENCE)
 
 
 def test_a_step_is_found_by_its_name() -> None:
