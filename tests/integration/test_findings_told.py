@@ -10,11 +10,11 @@ from ledger.claims import Intent
 from operations.keys import Purpose, derived_key, workflow_id
 from runtime.settings import Settings
 from support.books import Books
+from support.reconciling import reconcile
 from support.service import RunningService, running_service
 from support.webhooks import Receiver, receiving
 from support.world import World
 
-RUNS = "/v1/reconciliation/payments/runs"
 HOUR = timedelta(hours=1)
 
 
@@ -30,15 +30,6 @@ def loopback(settings: Settings) -> Settings:
     """Settings that allow endpoints on this machine."""
     allowed = {"endpoints_allow_http": True, "endpoints_allow_private": True}
     return settings.model_copy(update=allowed)
-
-
-async def reconcile(service: RunningService, key: str) -> dict[str, Any]:
-    """Reconcile the payments to the end; returns the run's document."""
-    answer = await service.operator.post(
-        RUNS, json={}, headers={"Idempotency-Key": key, "Prefer": "wait=60"}
-    )
-    assert answer.status_code == 201, answer.text
-    return answer.json()
 
 
 async def lost_charge(service: RunningService, *, at: datetime) -> str:

@@ -16,67 +16,16 @@ from temporalio.client import (
 from operations.keys import Purpose, derived_key
 from runtime.settings import Settings
 from support.books import Books
+from support.reconciling import PATH, SEEDED, found, reconcile, seed_defects
 from support.service import CHARGE, ORDER, RunningService, running_service
 from support.world import World
 
 T = TypeVar("T")
-PATH = "/v1/reconciliation"
-NOT_FINDINGS = {"matched", "records"}
-
-
-async def reconcile(
-    service: RunningService, key: str, body: dict[str, Any] | None = None, *, at: str = "payments"
-) -> dict[str, Any]:
-    """Reconcile a provider to the end; returns the run's document."""
-    answer = await service.operator.post(
-        f"{PATH}/{at}/runs",
-        json=body or {},
-        headers={"Idempotency-Key": key, "Prefer": "wait=60"},
-    )
-    assert answer.status_code == 201, answer.text
-    document: dict[str, Any] = answer.json()
-    assert document["state"] == "done", document
-    return document
-
-
-def found(document: dict[str, Any]) -> dict[str, int]:
-    """How many findings of each kind a run has."""
-    return {k: n for k, n in document["counts"].items() if n and k not in NOT_FINDINGS}
 
 
 async def all_findings(service: RunningService, **query: str) -> list[dict[str, Any]]:
     answer = await service.operator.get(f"{PATH}/findings", params={"limit": "200", **query})
     return answer.json()["findings"]
-
-
-async def seed_defects(books: Books, world: World, *, since: datetime) -> None:
-    """980 clean charges, and twenty defects of every kind."""
-    later = timedelta(seconds=9)
-    clean = books.charges(980, since=since)
-    wrong = books.charges(3, since=since, prefix="wrong")
-    lost = books.charges(3, since=since, prefix="lost")
-    doubled = books.charges(4, since=since, prefix="doubled")
-    undone: dict[str, Any] = {"state": "absent", "outcome": "compensated", "tombstone": True}
-    late = books.charges(3, since=since, prefix="late", **undone)
-    given_up = books.charges(
-        1, since=since, prefix="given-up", state="unknown", outcome="abandoned"
-    )
-    refunded = books.charges(3, since=since, prefix="refunded")
-    records = [charge.record() for charge in (*clean, *doubled, *late, *given_up)]
-    records += [charge.record(amount=charge.amount + 1) for charge in wrong]
-    # They look exactly like a real payment of ours, and are three others.
-    records += [clean[0].record(id=f"ch_other{n}", reference=None, key=None) for n in range(3)]
-    for place, charge in enumerate(doubled):
-        again: dict[str, Any] = {"id": f"{charge.id}2", "key": None}
-        again["created_at"] = (charge.at + later).isoformat()
-        records.append(charge.record(**again, **({"amount": 1} if place == 3 else {})))
-    for charge in refunded:
-        records.append(charge.record(state="refunded"))
-        refund = {"id": f"re_{charge.id}", "operation": "refund", "reference": None, "key": None}
-        excess = {"target": charge.id, "amount": charge.amount + 5}
-        records.append(charge.record(**refund, **excess))
-    await books.write([*clean, *wrong, *lost, *doubled, *late, *given_up, *refunded])
-    await world.seed("payments", records)
 
 
 async def test_of_a_thousand_operations_exactly_the_twenty_defects_are_found(
@@ -85,24 +34,16 @@ async def test_of_a_thousand_operations_exactly_the_twenty_defects_are_found(
     now = datetime.now(UTC)
     await seed_defects(Books(database_url, service.tenant), world, since=now - timedelta(hours=1))
     window = {"since": (now - timedelta(hours=2)).isoformat(), "until": now.isoformat()}
-    seeded = {
-        "amount_mismatch": 3,
-        "provider_only": 3,
-        "local_only": 3,
-        "duplicate": 4,
-        "late": 4,
-        "refund_excess": 3,
-    }
     before = len(await world.ledger("payments"))
 
     dry = await reconcile(service, "dry", {**window, "dry_run": True})
-    assert found(dry) == seeded
+    assert found(dry) == SEEDED
     assert Counter(row["would"] for row in dry["would"]) == {"none": 14, "undo": 6}
     assert await all_findings(service) == []
     assert len(await world.ledger("payments")) == before
 
     first = await reconcile(service, "first", window)
-    assert found(first) == seeded
+    assert found(first) == SEEDED
     assert first["changes"]["opened"] == 20
     done = [row for row in first["findings"] if row["remedy"] == "undo"]
     assert Counter(row["kind"] for row in done) == {"duplicate": 3, "late": 3}
