@@ -32,8 +32,8 @@ async def test_a_run_over_several_histories_ends_as_one_over_a_single_history_do
     several = await reconcile(service, "several", {**window, "dry_run": True})
     assert await histories(service.temporal, several["workflow_id"]) > 3
     assert found(several) == SEEDED
-    for part in ("counts", "sums", "would"):
-        assert several[part] == single[part]
+    assert (several["counts"], several["sums"]) == (single["counts"], single["sums"])
+    assert sorted(several["would"], key=str) == sorted(single["would"], key=str)
 
     acting = await reconcile(service, "acting", window)
     assert await histories(service.temporal, acting["workflow_id"]) > 3
