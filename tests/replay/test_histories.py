@@ -12,8 +12,9 @@ from temporalio.workflow import NondeterminismError
 
 from operations.identities import business_id
 from operations.orders_place import CHARGE, ORDERS_PLACE, RESERVE, SHIP, PlaceOrderRequest
+from workflows import reconciliation
 from workflows.operation_run import OperationRun
-from workflows.registry import OPERATION_WORKFLOWS
+from workflows.registry import OPERATION_WORKFLOWS, SERVICE_WORKFLOWS
 from workflows.runs import runs
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
@@ -21,6 +22,7 @@ PATHS_EXPECTED = {"succeeded", "declined", "compensated", "unknown_resolved", "p
     "cancelled",
     "recovered",
     "reset",
+    "reconciled",
 }
 
 
@@ -35,7 +37,8 @@ def test_every_path_has_a_history() -> None:
 
 @pytest.mark.parametrize("file", HISTORIES, ids=lambda file: file.stem)
 async def test_the_history_replays(file: Path) -> None:
-    replayer = Replayer(workflows=OPERATION_WORKFLOWS, data_converter=pydantic_data_converter)
+    served = [*OPERATION_WORKFLOWS, *SERVICE_WORKFLOWS]
+    replayer = Replayer(workflows=served, data_converter=pydantic_data_converter)
     await replayer.replay_workflow(history(file))
 
 
@@ -67,3 +70,18 @@ async def test_a_reordered_step_fails_the_replay(file: Path) -> None:
     )
     with pytest.raises(NondeterminismError):
         await replayer.replay_workflow(history(file))
+
+
+async def test_a_reordered_phase_of_reconciliation_fails_the_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fetch, match, *others = reconciliation.PHASES
+    monkeypatch.setattr(reconciliation, "PHASES", (fetch, *others, match))
+    replayer = Replayer(
+        workflows=SERVICE_WORKFLOWS,
+        data_converter=pydantic_data_converter,
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    )
+    [recorded] = [file for file in HISTORIES if file.stem == "reconciliation.reconciled"]
+    with pytest.raises(NondeterminismError):
+        await replayer.replay_workflow(history(recorded))

@@ -1,10 +1,10 @@
 """Record the histories of every path as JSON, for the replay tests.
 
-    python -m support.record_histories DIRECTORY     (from tests/, with servers of its own)
+    python -m support.record_histories DIRECTORY [NAME…]     (from tests/, with servers of its own)
 
 What is recorded is what a real server kept of a real run, with the machine's name, the process's
 identity and the server's address taken out. Record anew when a workflow changes on purpose; keep
-the old files for as long as runs of the old code can be open.
+the old files for as long as runs of the old code can be open: without names, all are recorded.
 """
 
 import asyncio
@@ -12,21 +12,26 @@ import json
 import re
 import sys
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from temporalio.client import WorkflowHandle
+
 from ledger.migrate import migrate
+from ledger.reconciliation_runs import RunRequest
 from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE
 from operations.orders_place import ORDERS_PLACE
 from operations.payments_charge import PAYMENTS_CHARGE
 from operations.payments_charge_legacy import PAYMENTS_CHARGE_LEGACY
+from operations.reconciliation import Trigger
 from operations.states import ClaimState
+from runtime import wiring
 from runtime.embedded.postgres import FAST_SETTINGS, EmbeddedPostgres
 from runtime.embedded.temporal import EmbeddedTemporal
 from runtime.settings import Settings
 from support.directories import open_directory
-from support.saga_bench import Begun, SagaBench, saga_bench
+from support.saga_bench import SagaBench, saga_bench
 from support.service import CHARGE, ORDER
 from support.world import World
 
@@ -38,7 +43,8 @@ FIGURES: dict[str, Any] = {
 NOTHING_LOCAL = re.compile(r'"(identity|workerId|binaryChecksum|hostName)": "[^"]*"')
 """What names the machine or the process that recorded."""
 
-Story = Callable[[SagaBench, World], Awaitable[Begun]]
+Run = WorkflowHandle[Any, Any]
+Story = Callable[[SagaBench, World], Awaitable[Run]]
 
 
 async def committed(world: World, provider: str) -> None:
@@ -47,31 +53,31 @@ async def committed(world: World, provider: str) -> None:
         await asyncio.sleep(0.01)
 
 
-async def succeeded(bench: SagaBench, _: World) -> Begun:
+async def succeeded(bench: SagaBench, _: World) -> Run:
     """Four steps, nothing lost."""
-    return await bench.begin(ORDERS_PLACE, ORDER)
+    return (await bench.begin(ORDERS_PLACE, ORDER)).handle
 
 
-async def declined(bench: SagaBench, world: World) -> Begun:
+async def declined(bench: SagaBench, world: World) -> Run:
     """The first step is refused."""
     await world.faults("warehouse", "decline", operation="reserve")
-    return await bench.begin(ORDERS_PLACE, ORDER)
+    return (await bench.begin(ORDERS_PLACE, ORDER)).handle
 
 
-async def compensated(bench: SagaBench, world: World) -> Begun:
+async def compensated(bench: SagaBench, world: World) -> Run:
     """The carrier refuses: a refund and a release."""
     await world.faults("carrier", "decline", operation="book")
-    return await bench.begin(ORDERS_PLACE, ORDER)
+    return (await bench.begin(ORDERS_PLACE, ORDER)).handle
 
 
-async def unknown_resolved(bench: SagaBench, world: World) -> Begun:
+async def unknown_resolved(bench: SagaBench, world: World) -> Run:
     """The warehouse's and the processor's answers are lost, and found again."""
     await world.faults("warehouse", "commit_then_drop", operation="reserve")
     await world.faults("payments", "commit_then_500", operation="charge")
-    return await bench.begin(ORDERS_PLACE, ORDER)
+    return (await bench.begin(ORDERS_PLACE, ORDER)).handle
 
 
-async def parked_resolved(bench: SagaBench, world: World) -> Begun:
+async def parked_resolved(bench: SagaBench, world: World) -> Run:
     """A blind acquirer's answer is lost: a person says what happened."""
     await world.faults("acquirer", "commit_then_drop", operation="charge")
     begun = await bench.begin(PAYMENTS_CHARGE_LEGACY, CHARGE)
@@ -80,41 +86,65 @@ async def parked_resolved(bench: SagaBench, world: World) -> Begun:
     [sale] = await world.ledger("acquirer", "charge")
     verdict = {"step": "charge", "verdict": "confirmed", "provider_reference": sale["id"]}
     await bench.ask(begun, RESOLVE_UPDATE, {**verdict, "evidence": "their statement"})
-    return begun
+    return begun.handle
 
 
-async def cancelled(bench: SagaBench, world: World) -> Begun:
+async def cancelled(bench: SagaBench, world: World) -> Run:
     """Cancelled, by both ways, while the warehouse works."""
     await world.faults("warehouse", "slow", operation="reserve", seconds=0.5)
     begun = await bench.begin(ORDERS_PLACE, ORDER)
     await committed(world, "warehouse")
     await bench.ask(begun, CANCEL_UPDATE, {"requested_by": "op", "reason": "changed my mind"})
     await begun.handle.cancel()
-    return begun
+    return begun.handle
 
 
-async def recovered(bench: SagaBench, world: World) -> Begun:
+async def recovered(bench: SagaBench, world: World) -> Run:
     """Terminated in the middle, and taken up by the relay."""
     await world.faults("payments", "slow", operation="charge", seconds=0.5)
     begun = await bench.begin(ORDERS_PLACE, ORDER)
     await committed(world, "payments")
     await begun.handle.terminate("recorded")
     await bench.relay_all()
-    return bench.begun(begun.claim)
+    return bench.begun(begun.claim).handle
 
 
-async def charged(bench: SagaBench, world: World) -> Begun:
+async def charged(bench: SagaBench, world: World) -> Run:
     """One keyed step, and the processor was away first."""
     await world.faults("payments", "rate_limit", operation="charge", seconds=1)
-    return await bench.begin(PAYMENTS_CHARGE, CHARGE)
+    return (await bench.begin(PAYMENTS_CHARGE, CHARGE)).handle
 
 
-async def reset(bench: SagaBench, world: World) -> Begun:
+async def reset(bench: SagaBench, world: World) -> Run:
     """Reset to its beginning after its end."""
     begun = await bench.begin(ORDERS_PLACE, ORDER)
     await begun.ended()
     await bench.reset(begun, to=0)
-    return bench.begun(begun.claim)
+    return bench.begun(begun.claim).handle
+
+
+async def reconciled(bench: SagaBench, world: World) -> Run:
+    """A charge stands twice, and the list of charges cannot be had at first: a wait, an undo."""
+    charge = await bench.begin(PAYMENTS_CHARGE, CHARGE)
+    await charge.ended()
+    [row] = await world.ledger("payments", "charge")
+    twin = {name: row[name] for name in ("operation", "reference", "amount", "currency", "state")}
+    await world.seed("payments", [{**twin, "created_at": row["created_at"]}])
+    await world.faults("payments", "rate_limit", operation="list", seconds=1)
+    run = await bench.ledger.reconciliation.runs.request(
+        RunRequest(
+            provider="payments",
+            requested_by=bench.tenant,
+            key="recorded",
+            fingerprint=b"",
+            trigger=Trigger.PERSON,
+            workflow_id=f"reconciliation.payments/{bench.tenant}/recorded",
+        ),
+        now=wiring.now(),
+    )
+    reconciler = wiring.reconciler_of(bench.settings, bench.temporal, bench.providers)
+    await reconciler.start(run)
+    return bench.temporal.get_workflow_handle(run.workflow_id)
 
 
 PATHS: dict[str, Story] = {
@@ -127,6 +157,7 @@ PATHS: dict[str, Story] = {
     "orders_place.reset": reset,
     "payments_charge.rate_limited": charged,
     "payments_charge_legacy.parked_resolved": parked_resolved,
+    "reconciliation.reconciled": reconciled,
 }
 
 
@@ -136,8 +167,8 @@ def without_local_names(history: str) -> str:
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-async def record(directory: Path) -> None:
-    """Run every path on servers of its own, and write what the server kept."""
+async def record(directory: Path, names: Sequence[str]) -> None:
+    """Run the paths on servers of their own, and write what the server kept."""
     with open_directory() as data:
         for name in ("postgres", "temporal"):
             (data / name).mkdir(mode=0o755)
@@ -162,18 +193,18 @@ async def record(directory: Path) -> None:
                 }
             )
             async with saga_bench(settings, tenant=f"t-{uuid.uuid4().hex[:6]}") as bench:
-                for name, path in PATHS.items():
+                for name in names:
                     await world.clear_faults()
                     await world.wipe()
-                    begun = await path(bench, world)
-                    end = await begun.ended()
-                    history = await begun.handle.fetch_history()
+                    run = await PATHS[name](bench, world)
+                    end = await run.result()
+                    history = await run.fetch_history()
                     file = directory / f"{name}.json"
                     file.write_text(without_local_names(history.to_json()))
-                    sys.stdout.write(f"{name}: {end.outcome}, {len(history.events)} events\n")
+                    sys.stdout.write(f"{name}: {len(history.events)} events, {end}\n")
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
     target.mkdir(parents=True, exist_ok=True)
-    asyncio.run(record(target))
+    asyncio.run(record(target, sys.argv[2:] or tuple(PATHS)))
