@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .venv-bench
 UV_VERSION := 0.13.9
+FAULTS_ARGUMENTS = $(if $(ONLY),--only '$(ONLY)') $(if $(JOBS),--jobs $(JOBS)) $(if $(PUBLISH),--publish)
 
 .PHONY: demo test check setup peers bench faults mutants lock clean help
 
@@ -53,11 +54,12 @@ $(BENCH)/.ready: pyproject.toml benchmarks/requirements.lock Makefile | setup
 	$$UV pip install -q --python $(BENCH)/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
-faults: setup ## break everything once, count the effects; SEED=N replays, ONLY='send.*' selects
-	PYTHONPATH=tests $(BIN)/python -m support.faults $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only '$(ONLY)')
+faults: setup ## break everything once, count the effects (SEED=, ONLY='send.*', TIMES=, JOBS=, PUBLISH=1)
+	PYTHONPATH=tests $(BIN)/python -m support.faults $(if $(SEED),--seed $(SEED)) $(if $(TIMES),--times $(TIMES)) \
+	    $(FAULTS_ARGUMENTS)
 
 mutants: setup ## take one guard out at a time: the fault suite has to notice each
-	PYTHONPATH=tests $(BIN)/python -m support.faults --mutants $(if $(ONLY),--only '$(ONLY)')
+	PYTHONPATH=tests $(BIN)/python -m support.faults --mutants $(FAULTS_ARGUMENTS)
 
 lock: ## resolve the dependencies anew, with hashes and without addresses
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -67,6 +67,8 @@ class Report(BaseModel):
     outcomes: tuple[Outcome, ...]
     planned: int
     """How many scenarios there were to be run; more than `outcomes` when time ran out."""
+    lanes: int = 1
+    """How many were played at a time."""
 
     @property
     def is_good(self) -> bool:
@@ -75,16 +77,7 @@ class Report(BaseModel):
 
     def totals(self) -> dict[str, int]:
         """Sums over all scenarios."""
-        names = ("fired", "operations", "attempts", "unknown", "effects", "interruptions")
-        sums = {name: sum(getattr(one, name) for one in self.outcomes) for name in names}
-        for name in ("resolved", "parked"):
-            sums[name] = sum(getattr(one, name) for one in self.outcomes)
-        return {
-            "scenarios": len(self.outcomes),
-            **sums,
-            "missing": sum(len(one.missing) for one in self.outcomes),
-            "violations": sum(len(one.violations) for one in self.outcomes),
-        }
+        return summed(self.outcomes)
 
     def of_invariants(self) -> dict[int, int]:
         """Violations by invariant."""
@@ -93,6 +86,18 @@ class Report(BaseModel):
             for violation in one.violations:
                 counted[int(violation.split(":", 1)[0])] += 1
         return {number: counted[number] for number in range(1, len(INVARIANTS) + 1)}
+
+
+def summed(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """The figures of some scenarios together."""
+    names = ("fired", "operations", "attempts", "unknown", "effects", "interruptions")
+    names += ("resolved", "parked")
+    return {
+        "scenarios": len(outcomes),
+        **{name: sum(getattr(one, name) for one in outcomes) for name in names},
+        "missing": sum(len(one.missing) for one in outcomes),
+        "violations": sum(len(one.violations) for one in outcomes),
+    }
 
 
 def counted(evidence: Evidence) -> dict[str, int]:
@@ -135,11 +140,18 @@ def print_report(report: Report, console: Console) -> None:
 def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
     """Write `faults.json` and `faults.html`; return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
-    as_json, as_html = directory / "faults.json", directory / "faults.html"
-    document = {**report.model_dump(mode="json"), "totals": report.totals()}
-    as_json.write_text(json.dumps(document, indent=1))
-    as_html.write_text(_page(report))
-    return as_json, as_html
+    programs_read, people_read = directory / "faults.json", directory / "faults.html"
+    programs_read.write_text(as_json(report))
+    people_read.write_text(_page(report))
+    return programs_read, people_read
+
+
+def as_json(report: Report) -> str:
+    """The report for programs, a scenario on a line."""
+    head = {**report.model_dump(mode="json", exclude={"outcomes"}), "totals": report.totals()}
+    members = [f'"{name}": {json.dumps(value)}' for name, value in head.items()]
+    scenarios = ",\n  ".join(one.model_dump_json() for one in report.outcomes)
+    return "{\n " + ",\n ".join((*members, f'"outcomes": [\n  {scenarios}\n ]')) + "\n}\n"
 
 
 def _page(report: Report) -> str:

@@ -76,7 +76,6 @@ NTH = {
     "local.*": 2,
     "run.*": 2,
     "answer.*": 4,
-    "relay.taking": 3,
     "send.leaving": 3,
     "send.replied": 3,
     "step.*": 3,
@@ -106,8 +105,7 @@ def of_failpoints() -> list[Scenario]:
             scenarios.append(_at(point, mode))
             if point in SENDS:
                 scenarios += [_at_send(point, mode, guarantee) for guarantee in BY_GUARANTEE]
-    # The acquirer changes its nature by a setting: those scenarios come last, together.
-    return sorted(scenarios, key=lambda scenario: scenario.blind)
+    return scenarios
 
 
 def _at(point: Failpoint, mode: Mode) -> Scenario:
@@ -245,8 +243,9 @@ def of_pairs(seed: int, *, count: int) -> list[Scenario]:
 
 
 def whole(seed: int, *, pairs: int) -> list[Scenario]:
-    """Everything, in an order that restarts as little as it can."""
-    return [*of_parts(), *of_providers(), *of_failpoints(), *of_pairs(seed, count=pairs)]
+    """Everything. The acquirer changes its nature by a restart: those scenarios come last."""
+    everything = [*of_parts(), *of_providers(), *of_failpoints(), *of_pairs(seed, count=pairs)]
+    return sorted(everything, key=lambda scenario: scenario.blind)
 
 
 SHORT = (
@@ -263,5 +262,13 @@ def short() -> list[Scenario]:
 
 
 def matching(scenarios: Sequence[Scenario], pattern: str) -> list[Scenario]:
-    """Those whose name fits a shell pattern."""
-    return [one for one in scenarios if fnmatch(one.name, pattern)]
+    """Those whose name fits one of the shell patterns that `pattern` joins by `|`."""
+    return [one for one in scenarios if any(fnmatch(one.name, p) for p in pattern.split("|"))]
+
+
+def repeated(scenarios: Sequence[Scenario], *, times: int) -> list[Scenario]:
+    """Each of them `times` times, one round after the other."""
+    again = [
+        replace(one, name=f"{one.name} #{n}") for n in range(2, times + 1) for one in scenarios
+    ]
+    return [*scenarios, *again]

@@ -6,8 +6,6 @@ import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from operations.keys import workflow_id
 from support.checker.evidence import Evidence, Expected, Run
@@ -22,8 +20,15 @@ from support.faults.rig import HANG_SECONDS, Rig
 SETTLE_SECONDS = 60.0
 """From the first request to the last receipt, the fault in between."""
 
+REST_SECONDS = 30.0
+"""From the last receipt until every claim has come to rest, and every message has arrived."""
+
 FAULT_AFTER_SECONDS = 0.3
 """Operations are under way by then."""
+
+ROUNDS_MAX = 4
+"""How often operations are submitted until what is armed has fired: a quick machine may be done
+with them before, say, the relay looks for claims again."""
 
 CUT_EVERY = 9
 
@@ -35,6 +40,8 @@ class Player:
         """`replay`: whether recorded histories are replayed (not those of planted mutants)."""
         self.rig = rig
         self.replay = replay
+        self.evidence_file = rig.directory / "evidence.json"
+        """Of the latest scenario."""
         self._number = 0
         self._keys: set[str] = set()
         """Every derived key that a claim of this run may use."""
@@ -69,6 +76,7 @@ class Player:
 
     async def _play(self, scenario: Scenario) -> Outcome:
         self._number += 1
+        self.evidence_file.unlink(missing_ok=True)
         prefix = f"s{self._number:03d}-"
         began = time.monotonic()
         client = Client(
@@ -78,11 +86,7 @@ class Player:
         )
         try:
             await self._break(scenario)
-            jobs = jobs_of(scenario.mix, prefix)
-            submitting = asyncio.create_task(client.run(jobs, seconds=SETTLE_SECONDS))
-            await self._interfere(scenario, prefix)
-            await submitting
-            left = await self._settle(scenario, prefix, began=began)
+            left = await self._operate(scenario, client, prefix)
             evidence = await self._evidence(client, prefix, left)
             if scenario.mix == "reconciled":
                 evidence = await self._reconciled(evidence, client, prefix)
@@ -90,6 +94,7 @@ class Player:
                 url = self.rig.stack.postgres.url
                 told = await gather.deliveries(url, evidence.records)
                 evidence = evidence.but(deliveries=told)
+            self.evidence_file.write_text(evidence.model_dump_json(indent=1))
         finally:
             await client.close()
             fired = self.rig.fired()
@@ -130,6 +135,26 @@ class Player:
                 await self.rig.restart("api", "worker")
             case _:
                 pass
+
+    async def _operate(self, scenario: Scenario, client: Client, prefix: str) -> list[str]:
+        """Have operations done, the fault amid them, until it has struck and all have come to rest;
+        returns those that have not."""
+        left: list[str] = []
+        for number in range(ROUNDS_MAX):
+            of_round = f"{prefix}{number}-"
+            jobs = jobs_of(scenario.mix, of_round)
+            submitting = asyncio.create_task(client.run(jobs, seconds=SETTLE_SECONDS))
+            await self._interfere(scenario, of_round)
+            await submitting
+            left = await self._settle(scenario, of_round)
+            # What is armed for reconciliation fires in it: later, and once.
+            if left or scenario.mix == "reconciled" or self._has_struck(scenario):
+                break
+        return left
+
+    def _has_struck(self, scenario: Scenario) -> bool:
+        """Whether everything that was armed has fired."""
+        return not scenario.arms or self.rig.fired() > scenario.arms.count(",")
 
     async def _interfere(self, scenario: Scenario, prefix: str) -> None:
         """What happens while operations are under way."""
@@ -177,10 +202,10 @@ class Player:
         found = await gather.findings(self.rig.stack.postgres.url, subjects)
         return after.but(reconciled=True, seeds=tuple(seeds), findings=found)
 
-    async def _settle(self, scenario: Scenario, prefix: str, *, began: float) -> list[str]:
+    async def _settle(self, scenario: Scenario, prefix: str) -> list[str]:
         """Wait until every claim has come to rest; returns those that have not."""
-        left = ["everything"]
-        while left and time.monotonic() - began < SETTLE_SECONDS + 30:
+        left, until = ["everything"], time.monotonic() + REST_SECONDS
+        while left and time.monotonic() < until:
             with contextlib.suppress(OSError):
                 left = await gather.open_claims(self.rig.stack.postgres.url, prefix=prefix)
                 if scenario.mix == "messages":
@@ -263,6 +288,3 @@ class Player:
             violations=lines_of(violations),
             **figures,
         )
-
-
-Play = Callable[[Scenario], Coroutine[Any, Any, Outcome]]
