@@ -2,11 +2,8 @@
 commit of a claim and the start of its run. Real child processes, ended by SIGKILL and SIGTERM."""
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,42 +13,12 @@ from operations.states import Outcome
 from runtime.settings import Settings
 from support.saga_bench import Begun, SagaBench, saga_bench
 from support.service import CHARGE, ORDER
+from support.worker_process import worker_process
 from support.world import World
 
 STEPS = [("warehouse", "reserve"), ("payments", "charge"), ("carrier", "book"), ("mail", "send")]
 HELD_SECONDS = 2.0
 READY_SECONDS = 40.0
-
-
-@asynccontextmanager
-async def worker_process(settings: Settings) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """`tallystick worker` as a child; killed at the end if it still lives."""
-    secret = settings.database_url.get_secret_value()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "TALLYSTICK_DATABASE_URL": secret,
-        "TALLYSTICK_TEMPORAL_ADDRESS": settings.temporal_address,
-        "TALLYSTICK_TEMPORAL_TASK_QUEUE": settings.temporal_task_queue,
-        "TALLYSTICK_WORKER_HEALTH_PORT": "0",
-        "TALLYSTICK_WORKER_DRAIN_SECONDS": "10",
-        **{
-            f"TALLYSTICK_{name.upper()}_URL": getattr(settings, f"{name}_url")
-            for name in ("payments", "acquirer", "warehouse", "carrier", "mail")
-        },
-    }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "runtime.cli", "worker"),
-        env=environment,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 @pytest.fixture

@@ -3,7 +3,13 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+from temporalio.client import WorkflowHandle
+
+from ledger.reconciliation_runs import RunRequest
+from operations.reconciliation import Trigger
+from runtime import wiring
 from support.books import Books
+from support.saga_bench import SagaBench
 from support.service import RunningService
 from support.world import World
 
@@ -34,6 +40,23 @@ async def reconcile(
     document: dict[str, Any] = answer.json()
     assert document["state"] == "done", document
     return document
+
+
+async def begin_reconciliation(bench: SagaBench, key: str) -> WorkflowHandle[Any, Any]:
+    """Have the payments reconciled, without an API; the workflow of the run."""
+    run = await bench.ledger.reconciliation.runs.request(
+        RunRequest(
+            provider="payments",
+            requested_by=bench.tenant,
+            key=key,
+            fingerprint=b"",
+            trigger=Trigger.PERSON,
+            workflow_id=f"reconciliation.payments/{bench.tenant}/{key}",
+        ),
+        now=wiring.now(),
+    )
+    await wiring.reconciler_of(bench.settings, bench.temporal, bench.providers).start(run)
+    return bench.temporal.get_workflow_handle(run.workflow_id)
 
 
 def found(document: dict[str, Any]) -> dict[str, int]:

@@ -19,18 +19,16 @@ from typing import Any
 from temporalio.client import WorkflowHandle
 
 from ledger.migrate import migrate
-from ledger.reconciliation_runs import RunRequest
 from operations.contracts import CANCEL_UPDATE, RESOLVE_UPDATE
 from operations.orders_place import ORDERS_PLACE
 from operations.payments_charge import PAYMENTS_CHARGE
 from operations.payments_charge_legacy import PAYMENTS_CHARGE_LEGACY
-from operations.reconciliation import Trigger
 from operations.states import ClaimState
-from runtime import wiring
 from runtime.embedded.postgres import FAST_SETTINGS, EmbeddedPostgres
 from runtime.embedded.temporal import EmbeddedTemporal
 from runtime.settings import Settings
 from support.directories import open_directory
+from support.reconciling import begin_reconciliation
 from support.saga_bench import SagaBench, saga_bench
 from support.service import CHARGE, ORDER
 from support.world import World
@@ -131,20 +129,7 @@ async def reconciled(bench: SagaBench, world: World) -> Run:
     twin = {name: row[name] for name in ("operation", "reference", "amount", "currency", "state")}
     await world.seed("payments", [{**twin, "created_at": row["created_at"]}])
     await world.faults("payments", "rate_limit", operation="list", seconds=1)
-    run = await bench.ledger.reconciliation.runs.request(
-        RunRequest(
-            provider="payments",
-            requested_by=bench.tenant,
-            key="recorded",
-            fingerprint=b"",
-            trigger=Trigger.PERSON,
-            workflow_id=f"reconciliation.payments/{bench.tenant}/recorded",
-        ),
-        now=wiring.now(),
-    )
-    reconciler = wiring.reconciler_of(bench.settings, bench.temporal, bench.providers)
-    await reconciler.start(run)
-    return bench.temporal.get_workflow_handle(run.workflow_id)
+    return await begin_reconciliation(bench, "recorded")
 
 
 PATHS: dict[str, Story] = {
