@@ -6,7 +6,20 @@ from typing import Any
 
 from asyncpg import Record
 from asyncpg.exceptions import CheckViolationError
-from sqlalchemy import ARRAY, Text, and_, any_, bindparam, case, func, literal, or_, select, update
+from sqlalchemy import (
+    ARRAY,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    case,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.database import Connection
@@ -49,7 +62,16 @@ _new = insert(effects).values(
     created_at=bindparam("now"),
     updated_at=bindparam("now"),
 )
-_moves_forward = effects.c.state == any_(bindparam("predecessors", type_=ARRAY(Text)))
+_NOTHING_THERE = literal([EffectState.PLANNED.value, EffectState.ABSENT.value], ARRAY(Text))
+# A run may write while a request of its own is under way, or an earlier run's: who knows of fewer
+# sends than the row cannot say that there is nothing. `Sends.not_applied` takes a send back.
+_moves_forward = and_(
+    effects.c.state == any_(bindparam("predecessors", type_=ARRAY(Text))),
+    or_(
+        not_(_new.excluded.state == any_(_NOTHING_THERE)),
+        effects.c.sends <= _new.excluded.sends,
+    ),
+)
 UPSERT = Statement(
     _new.on_conflict_do_update(
         index_elements=["claim_id", "step", "purpose", "ordinal"],

@@ -54,6 +54,16 @@ _OF_CLAIMS = Statement(
     .where(decisions.c.claim_id == any_(bindparam("ids", type_=ARRAY(BigInteger))))
     .order_by(decisions.c.id)
 )
+_CANCEL_OF = Statement(
+    select(*decisions.c)
+    .where(
+        decisions.c.claim_id == bindparam("claim_id"),
+        decisions.c.step == literal(WHOLE_OPERATION),
+        decisions.c.verdict == literal(CANCEL),
+    )
+    .order_by(decisions.c.id)
+    .limit(literal(1))
+)
 _HOLDER = Statement(
     select(literal(1))
     .where(
@@ -123,6 +133,16 @@ async def decisions_of(
         )
         found[row["claim_id"]] = (*found.get(row["claim_id"], ()), recorded)
     return found
+
+
+async def cancel_of(connection: Connection, claim_id: int) -> CancelRequest | None:
+    """The first wish to cancel an operation that was taken, on the caller's connection."""
+    row = await connection.fetchrow(*_CANCEL_OF(claim_id=claim_id))
+    if row is None:
+        return None
+    return CancelRequest(
+        requested_by=row["decided_by"], reason=row["evidence"], requested_at=row["decided_at"]
+    )
 
 
 async def write_verdict(

@@ -210,6 +210,8 @@ class Recollection(Payload):
     outcome: Outcome | None = None
     status: int | None = None
     effects: tuple[EffectRecord, ...] = ()
+    cancel: CancelRequest | None = None
+    """The first wish to cancel that a run has taken."""
 
 
 class StoredReceipt(Payload):

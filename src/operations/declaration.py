@@ -139,10 +139,13 @@ class SagaOperation(OperationDeclaration):
                 return step
         raise KeyError(name)
 
+    @property
+    def pivot(self) -> Step | None:
+        """The step after which there is only forward, if one is."""
+        return next((step for step in self.steps if step.pivot), None)
+
     def _behind_pivot(self) -> tuple[Step, ...]:
-        """The steps from which there is only forward."""
-        pivots = [number for number, step in enumerate(self.steps) if step.pivot]
-        return self.steps[pivots[0] + 1 :] if pivots else ()
+        return () if self.pivot is None else self.steps[self.steps.index(self.pivot) + 1 :]
 
     @property
     def providers(self) -> tuple[str, ...]:

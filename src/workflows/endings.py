@@ -1,6 +1,6 @@
 """How the forward path of a run can end without success. Values of control flow, never failures."""
 
-from operations.contracts import RunEnd
+from operations.contracts import CancelRequest, RunEnd
 from operations.effects import Effect
 from operations.states import Outcome
 
@@ -44,6 +44,11 @@ class Cancelled(Ending):
     """Somebody asked to cancel, before the pivot."""
 
     outcome = Outcome.CANCELLED
+
+    @classmethod
+    def by(cls, request: CancelRequest) -> "Cancelled":
+        """The ending that a wish to cancel brings about."""
+        return cls(f"Cancelled by {request.requested_by or 'an operator'}: {request.reason}")
 
 
 class Abandoned(Ending):

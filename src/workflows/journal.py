@@ -111,13 +111,18 @@ class Journal:
         an earlier one: they are unknown, to be looked up. Not those that are never sent without a
         row: `recall` would have found it."""
         for step in self._operation.steps:
-            rowless = self._run.profiles[step.provider].guarantee in REPEATABLE
-            if rowless and self.action(step.name) is None:
-                effect = self.plan(step, {})
-                since = self._run.accepted_at
-                self.put(
-                    replace(effect, state=EffectState.UNKNOWN, sent_at=since, last_sent_at=now)
-                )
+            self.suspect(step, now=now)
+
+    def suspect(self, step: Step, *, now: datetime) -> Effect | None:
+        """What is known of a step after a reset or a recovery; None when it was never sent."""
+        rowless = self._run.profiles[step.provider].guarantee in REPEATABLE
+        known = self.action(step.name)
+        if known is not None or not rowless:
+            return known
+        since = self._run.accepted_at
+        return self.put(
+            replace(self.plan(step, {}), state=EffectState.UNKNOWN, sent_at=since, last_sent_at=now)
+        )
 
     def entomb(self) -> None:
         """Forbid any further send of an action, unless only a resend can tell what happened."""

@@ -22,6 +22,9 @@ from workflows.settling import Settler
 UNDO_HEAD_START_SECONDS = 10.0
 """An undo that has not ended by then goes on beside the next one: it does not stop the others."""
 
+PIVOT_BEFORE_CANCEL = "pivot-before-cancel"
+"""A run honours a cancel only when it knows where it stands. Older histories did so at once."""
+
 
 class Saga:
     """The steps of one operation."""
@@ -40,7 +43,7 @@ class Saga:
         Raises an Ending when the operation cannot go on, AlreadyDone when an earlier run ended it.
         """
         if self.settler.stopping:
-            raise self._cancelled()
+            await self._honour_cancel()
         effect = await self.settler.settle(self.journal.plan(step, request).identity)
         while self._stuck_after_pivot(step, effect):
             effect = await self.settler.settle(await self.settler.park(effect))
@@ -53,6 +56,26 @@ class Saga:
         if self.settler.stopping:
             raise self._cancelled()
         self.settler.completing = True
+
+    async def _honour_cancel(self) -> None:
+        """Raise Cancelled, unless an earlier run proves to have passed the pivot."""
+        if workflow.patched(PIVOT_BEFORE_CANCEL):
+            await self.settler.make_cancel_known()
+            await self._find_out_about_the_pivot()
+        if self.settler.stopping:
+            raise self._cancelled()
+
+    async def _find_out_about_the_pivot(self) -> None:
+        """An earlier run, or a history that was reset, may have passed it without a row: from there
+        is no way back, and "cancelled" would not be true."""
+        if not self.settler.interrupted_before:
+            return
+        await self.settler.recall()
+        pivot = self.operation.pivot
+        suspected = pivot and self.journal.suspect(pivot, now=workflow.now())
+        if suspected:
+            await self.settler.settle(suspected.identity)
+            self.settler.pivot_passed = self.journal.pivot_confirmed()
 
     async def compensate(self) -> None:
         """Undo, in reverse, what may have been done. Ends when every effect is settled."""
@@ -122,8 +145,7 @@ class Saga:
         return refused and self.settler.pivot_passed
 
     def _cancelled(self) -> Cancelled:
-        request = self.settler.cancel_request or CancelRequest()
-        return Cancelled(f"Cancelled by {request.requested_by or 'an operator'}: {request.reason}")
+        return Cancelled.by(self.settler.cancel_request or CancelRequest())
 
     async def _undo(self, step: Step) -> None:
         """Find out what the step's action did, and take it back."""

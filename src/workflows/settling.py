@@ -15,7 +15,7 @@ from operations.effects import Effect
 from operations.keys import Purpose
 from operations.states import ClaimState, EffectState, Verdict
 from workflows import calls, elsewhere
-from workflows.endings import Abandoned, AlreadyDone, Fenced, Refused
+from workflows.endings import Abandoned, AlreadyDone, Cancelled, Fenced, Refused
 from workflows.journal import REPEATABLE, Identity, Journal
 from workflows.telling import Teller
 from workflows.verdicts import Ticket, Verdicts
@@ -77,9 +77,19 @@ class Settler:
 
     async def cancel(self, request: CancelRequest) -> None:
         """Take a wish to cancel, and return when it is recorded with whose it is."""
-        self.cancel_request = self.cancel_request or request
         stamped = request.model_copy(update={"requested_at": workflow.now()})
+        self.cancel_request = self.cancel_request or stamped
         await self.record("a cancel was asked for", cancel=stamped)
+
+    async def make_cancel_known(self) -> None:
+        """Return when the wish to cancel is recorded; one of Temporal's own is not yet.
+        From then on the run knows whether its history was reset."""
+        wish = self.cancel_request
+        if wish is not None and wish.requested_at is None:
+            self.cancel_request = wish.model_copy(update={"requested_at": workflow.now()})
+            await self.record("a cancel was asked for", cancel=self.cancel_request)
+        async with self._recording:
+            return
 
     async def settle(self, identity: Identity) -> Effect:
         """Move until there is nothing left to find out. Raises Abandoned, Fenced, AlreadyDone."""
@@ -151,11 +161,14 @@ class Settler:
         self.interrupted_before = self._by_rows = True
         self.journal.recall(memory.effects)
         self.pivot_passed = self.journal.pivot_confirmed()
+        self.cancel_request = self.cancel_request or memory.cancel
         undoing = memory.state is ClaimState.COMPENSATING or self.journal.has_tombstone()
         if undoing and not self.compensating:
             refused = self.journal.refusal()
             if refused is not None:
                 raise Refused.by(refused)
+            if memory.cancel is not None:
+                raise Cancelled.by(memory.cancel)
             raise Fenced("An earlier run of this operation had begun to undo it")
 
     def _stops(self, effect: Effect) -> bool:

@@ -6,83 +6,33 @@ reset to an earlier point before and after its end.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from ledger.claims import Claim
-from operations.contracts import CANCEL_UPDATE, CancelRequest
+from operations.contracts import CANCEL_UPDATE
 from operations.keys import Purpose
 from operations.orders_place import ORDERS_PLACE
 from operations.payments_charge import PAYMENTS_CHARGE
 from operations.states import ClaimState, EffectState, Outcome
 from runtime.settings import Settings
+from support.interrupting import (
+    CANCEL,
+    FORWARD,
+    HELD_SECONDS,
+    committed,
+    net,
+    recovered,
+    taken,
+    until,
+)
 from support.saga_bench import Begun, SagaBench, saga_bench
 from support.service import CHARGE, ORDER
 from support.stepping import OVER_PAYMENTS, OVER_WAREHOUSE, UNDELIVERABLE
 from support.world import World
 
-FIGURES: dict[str, Any] = {
-    "send_timeout_seconds": 1.0,
-    "lookup_horizon_seconds": 1.5,
-    "lookup_interval_seconds": 0.2,
-}
-HELD_SECONDS = 0.5
-"""How long a provider holds back the answer to a request that it has committed."""
-
-FORWARD = [("warehouse", "reserve"), ("payments", "charge"), ("carrier", "book")]
 BACKWARD = [("payments", "refund"), ("warehouse", "release")]
-UNDOES = {"charge": "refund", "reserve": "release", "book": "cancel"}
-
-CANCEL = CancelRequest(requested_by="op", reason="changed my mind")
-
-
-@pytest.fixture
-def quick(settings: Settings) -> Settings:
-    """Providers answer, or do not, within a second."""
-    short = dict.fromkeys(("payments", "warehouse", "carrier", "mail"), FIGURES)
-    return Settings.model_validate(
-        {**settings.model_dump(), "worker_drain_seconds": 1.0, "provider_profiles": short}
-    )
-
-
-@pytest.fixture
-async def bench(quick: Settings, tenant: str) -> AsyncGenerator[SagaBench]:
-    """A worker, with such providers."""
-    async with saga_bench(quick, tenant=tenant) as running:
-        yield running
-
-
-async def net(world: World) -> dict[str, int]:
-    """What is left standing of each action at the providers."""
-    left: dict[str, int] = {}
-    for provider, action in FORWARD:
-        books = await world.ledger(provider)
-        done = sum(row["operation"] == action for row in books)
-        undone = sum(row["operation"] == UNDOES[action] for row in books)
-        left[action] = done - undone
-    return left
-
-
-async def committed(world: World, provider: str, operation: str) -> None:
-    """Wait until the provider has committed the call."""
-
-    async def holds() -> bool:
-        return bool(await world.ledger(provider, operation))
-
-    await until(holds)
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what only the books of somebody else can tell."""
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110 - books tell nobody when they change
-            await asyncio.sleep(0.01)
-
-
 RETRY_UNDO = {"step": "first", "purpose": "undo", "verdict": "retry", "evidence": "asked them"}
 
 
@@ -103,15 +53,6 @@ async def is_unknown(bench: SagaBench, begun: Begun) -> bool:
 async def is_parked(bench: SagaBench, begun: Begun) -> bool:
     """Whether the operation waits for a person."""
     return (await bench.now(begun)).state is ClaimState.PARKED
-
-
-async def taken(bench: SagaBench, begun: Begun) -> bool:
-    """Ask for a cancel; whether it was taken. It is not when it comes too late."""
-    try:
-        await bench.ask(begun, CANCEL_UPDATE, CANCEL)
-    except (WorkflowUpdateFailedError, RPCError):
-        return False
-    return True
 
 
 async def ask_to_cancel(bench: SagaBench, begun: Begun, *, how: str) -> None:
@@ -202,13 +143,6 @@ async def test_a_cancel_taken_during_the_only_step_is_kept(bench: SagaBench, wor
     await bench.ask(begun, CANCEL_UPDATE, CANCEL)
     assert (await begun.ended()).outcome is Outcome.CANCELLED
     assert [row["operation"] for row in await world.ledger("payments")] == ["charge", "refund"]
-
-
-async def recovered(bench: SagaBench, begun: Begun) -> Claim:
-    """Let the relay find the claim whose run is gone; the claim as it then ended."""
-    assert await bench.relay_all() == 1
-    await bench.begun(begun.claim).ended()
-    return await bench.now(begun)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,11 @@ REFUND = Undo("refund", target="charge_id", carries=("amount_minor", "currency")
 
 
 class SteppingRequest(Request):
-    """Where the parcel goes, and whether the run waits between its two steps."""
+    """Where the parcel goes, and whether the run waits between its two steps, or after them."""
 
     address: str = DELIVERABLE
     gated: bool = False
+    held: bool = False
 
 
 class Stepped(Answer):
@@ -33,7 +34,8 @@ class Stepped(Answer):
     first: str
 
 
-SHIP = Step("ship", "carrier", "book", undo=Undo("cancel", target="shipment_id"), pivot=True)
+SHIP = Step("ship", "carrier", "book", pivot=True)
+"""Without an undo: what has left the house is gone."""
 
 
 def _operation(first: Step) -> SagaOperation:
@@ -59,7 +61,7 @@ OVER_MAIL = _operation(WRITE)
 
 
 class Stepping(OperationRun[SteppingRequest]):
-    """The first step, the gate, the parcel."""
+    """The first step, a gate, the parcel, a gate."""
 
     first: ClassVar[Step]
     sends: ClassVar[Mapping[str, Any]]
@@ -71,15 +73,18 @@ class Stepping(OperationRun[SteppingRequest]):
         try:
             reference = await self.saga.perform(self.first, **self.sends)
         finally:
-            self.arrived = True  # or never will: whoever asks is told either way
+            self.arrived = not request.held  # or never will: whoever asks is told either way
         if request.gated:
             await workflow.wait_condition(lambda: self.opened)
         await self.saga.perform(SHIP, order_id="ord_1", address=request.address)
+        self.arrived = True
+        if request.held:
+            await workflow.wait_condition(lambda: self.opened)
         return Stepped(first=reference)
 
     @workflow.update(name="arrive")
     async def arrive(self) -> None:
-        """Return when the first step is done."""
+        """Return when the run has come to where it waits."""
         await workflow.wait_condition(lambda: self.arrived)
 
     @workflow.update(name="open")

@@ -1,0 +1,77 @@
+"""A run that is not the first of its operation: what earlier histories did is known, or found out.
+
+Terminated and recovered, or reset: the ledger tells what was recorded; what was not, is looked up.
+"""
+
+import pytest
+
+from operations.orders_place import ORDERS_PLACE
+from operations.states import EffectState, Outcome
+from runtime.settings import Settings
+from support.interrupting import HELD_SECONDS, committed, net, recovered, taken
+from support.saga_bench import SagaBench, saga_bench
+from support.service import ORDER
+from support.stepping import OVER_PAYMENTS, OVER_WAREHOUSE
+from support.world import World
+
+
+async def test_a_cancel_that_was_taken_is_honoured_by_the_run_that_recovers(
+    bench: SagaBench, world: World
+) -> None:
+    begun = await bench.begin(OVER_PAYMENTS, {"gated": True})
+    await bench.ask(begun, "arrive")
+    assert await taken(bench, begun)
+    await begun.handle.terminate("before it came to honour the cancel")
+    claim = await recovered(bench, begun)
+    assert claim.outcome is Outcome.CANCELLED
+    assert claim.receipt is not None
+    assert b"Cancelled by op: changed my mind" in claim.receipt.body
+    assert [row["operation"] for row in await world.ledger("payments")] == ["charge", "refund"]
+
+
+async def test_a_cancel_that_is_recorded_does_not_hide_what_is_being_sent(
+    bench: SagaBench, world: World
+) -> None:
+    """What the run knows is behind the ledger then: the row of the send is committed already."""
+    await world.faults("warehouse", "slow", operation="reserve", seconds=HELD_SECONDS)
+    begun = await bench.begin(OVER_WAREHOUSE, {})
+    await committed(world, "warehouse", "reserve")
+    assert await taken(bench, begun)
+    await begun.handle.terminate("before the answer came")
+    assert (await bench.effect(begun, "first")).state is EffectState.SENT
+    assert (await recovered(bench, begun)).outcome is Outcome.CANCELLED
+    assert await net(world) == {"reserve": 0, "charge": 0, "book": 0}
+
+
+async def test_a_cancel_that_came_too_late_is_not_honoured_by_the_run_that_recovers(
+    bench: SagaBench, world: World
+) -> None:
+    await world.faults("carrier", "slow", operation="book", seconds=HELD_SECONDS)
+    begun = await bench.begin(ORDERS_PLACE, ORDER, by_rows=True)
+    await committed(world, "carrier", "book")
+    assert await taken(bench, begun)
+    await begun.handle.terminate("while the pivot's answer is on its way")
+    assert (await recovered(bench, begun)).outcome is Outcome.SUCCEEDED
+    assert await net(world) == {"reserve": 1, "charge": 1, "book": 1}
+
+
+@pytest.mark.parametrize("how", ["reset", "terminated"])
+async def test_a_cancel_finds_a_pivot_that_an_earlier_history_has_passed(
+    quick: Settings, tenant: str, world: World, how: str
+) -> None:
+    """The pivot has no undo, and nothing of it stands in the ledger."""
+    async with saga_bench(quick, tenant=tenant, with_worker=False) as bench:
+        async with saga_bench(quick, tenant=tenant):
+            begun = await bench.begin(OVER_PAYMENTS, {"held": True})
+            await bench.ask(begun, "arrive")
+        if how == "reset":
+            await bench.reset(begun, to=0)
+        else:
+            await begun.handle.terminate("its parcel has left")
+            assert await bench.relay_all() == 1
+        again = bench.begun(begun.claim)
+        await again.handle.cancel()
+        async with saga_bench(quick, tenant=tenant):
+            await bench.ask(again, "open")
+            assert (await again.ended()).outcome is Outcome.SUCCEEDED
+    assert await net(world) == {"reserve": 0, "charge": 1, "book": 1}
