@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from time import monotonic
+from typing import Any
 
 import asyncpg
 import httpx
@@ -73,6 +74,16 @@ async def _asked(service: RunningService) -> dict[str, tuple[httpx.Response, flo
     return dict(zip(asked, answers, strict=True))
 
 
+async def _ended(service: RunningService, run: str) -> dict[str, Any]:
+    """A reconciliation run once it has ended, without asking for it again."""
+    async with asyncio.timeout(40):
+        while True:
+            document: dict[str, Any] = (await service.operator.get(run)).json()
+            if document["ended_at"] is not None:
+                return document
+            await asyncio.sleep(0.1)
+
+
 async def test_postgres_gone_is_503_and_recovers_without_a_restart(
     own_settings: Settings,
     own_parts: tuple[EmbeddedPostgres, EmbeddedTemporal],
@@ -129,6 +140,35 @@ async def test_temporal_gone_is_202_at_once_and_done_when_it_is_back(
         for number in range(3):
             await service.settled("payments.charge", f"k{number}", seconds=40)
     assert len(await world.ledger("payments", "charge")) == 3
+
+
+async def test_a_reconciliation_asked_for_while_temporal_is_gone_runs_when_it_is_back(
+    own_settings: Settings,
+    own_parts: tuple[EmbeddedPostgres, EmbeddedTemporal],
+    world: World,
+    tenant: str,
+) -> None:
+    _, temporal = own_parts
+    runs, keyed = "/v1/reconciliation/payments/runs", {"Idempotency-Key": "r", "Prefer": "wait=20"}
+    schedule, daily = "/v1/reconciliation/payments/schedule", {"every": "P1D"}
+    async with running_service(own_settings, tenant=tenant) as service:
+        await world.seed("payments", [{"operation": "charge", "amount": 7, "currency": "EUR"}])
+        await temporal.hold()
+        asked = await service.operator.post(runs, json={}, headers=keyed)
+        again = await service.operator.post(runs, json={}, headers=keyed)
+        for answer in (asked, again):
+            assert (answer.status_code, answer.json()["state"]) == (202, "accepted")
+            assert int(answer.headers["retry-after"]) >= 1
+        assert again.headers["location"] == asked.headers["location"]
+        refused = await service.operator.put(schedule, json=daily)
+        assert refused.status_code == 503
+        assert refused.json()["type"] == "/problems/executor-unavailable"
+        assert int(refused.headers["retry-after"]) >= 1
+        await temporal.release()
+        run = await _ended(service, asked.headers["location"])
+        assert (run["state"], run["counts"]["provider_only"]) == ("done", 1)
+        set_now = await service.operator.put(schedule, json=daily)
+        assert (set_now.status_code, set_now.json()["every"]) == (200, "P1D")
 
 
 async def test_exhausted_pool_is_a_bounded_wait_and_then_503(
