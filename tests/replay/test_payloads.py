@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from operations import contracts, guarantees
+from operations import contracts, guarantees, reconciliation
 
 SNAPSHOT = Path(__file__).parent / "payloads.json"
 """Each model's fields as they were first released, and whether they are required. Add to it what
@@ -18,7 +18,7 @@ def fields_now() -> dict[str, dict[str, bool]]:
     """The fields of every model on the wire, and whether each is required."""
     models = [
         member
-        for module in (contracts, guarantees)
+        for module in (contracts, guarantees, reconciliation)
         for _, member in inspect.getmembers(module, inspect.isclass)
         if issubclass(member, BaseModel) and member.__module__ == module.__name__
     ]
