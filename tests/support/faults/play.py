@@ -88,7 +88,7 @@ class Player:
             await self._break(scenario)
             left = await self._operate(scenario, client, prefix)
             evidence = await self._evidence(client, prefix, left)
-            if scenario.mix == "reconciled":
+            if scenario.mix == "reconciled" and evidence.settled_within_bound:
                 evidence = await self._reconciled(evidence, client, prefix)
             if scenario.mix == "messages":
                 url = self.rig.stack.postgres.url
@@ -147,8 +147,9 @@ class Player:
             await self._interfere(scenario, of_round)
             await submitting
             left = await self._settle(scenario, of_round)
+            stuck = left or client.unsettled
             # What is armed for reconciliation fires in it: later, and once.
-            if left or scenario.mix == "reconciled" or self._has_struck(scenario):
+            if stuck or scenario.mix == "reconciled" or self._has_struck(scenario):
                 break
         return left
 
