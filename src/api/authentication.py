@@ -17,6 +17,10 @@ STALE_SECONDS = 5.0
 """A revoked key works no longer than this. A copy that could not be renewed for so long is not
 used: without Postgres nothing can be claimed anyway."""
 
+UNSURE_SECONDS = 1.5
+"""A copy older than this cannot say that a tenant has no endpoints: it may have its first by now.
+Making an endpoint waits for as long before it answers. More than the pause between renewals."""
+
 MISS_REFRESH_SECONDS = 0.25
 """A key that is not known may be new: look, but not more often than this."""
 
@@ -38,7 +42,7 @@ class Caller:
     role: Role
     key_id: str
     tells: bool = True
-    """Whether the tenant may have endpoints that are told of its operations."""
+    """Whether the tenant may have endpoints that are told of its operations: yes, when in doubt."""
 
     def require_operator(self) -> None:
         """Raises Problem(forbidden) for a client."""
@@ -89,7 +93,8 @@ class KeyRing:
         key = await self._find(parts[0])
         if key is None or not key.opens_with(parts[1]):
             raise _unauthenticated("The API key is unknown or revoked.")
-        return Caller(tenant=key.tenant, role=key.role, key_id=key.id, tells=key.tells)
+        unsure = self._clock() - self._renewed_at > UNSURE_SECONDS
+        return Caller(tenant=key.tenant, role=key.role, key_id=key.id, tells=key.tells or unsure)
 
     def is_live(self, caller: Caller) -> bool:
         """Whether the caller's key still counts, as far as is known."""

@@ -1,5 +1,6 @@
 """`/v1/endpoints`: where a tenant wants to be told of its operations."""
 
+import asyncio
 import base64
 import secrets
 from enum import StrEnum
@@ -10,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from api import boundary, resources
-from api.authentication import Caller
+from api.authentication import UNSURE_SECONDS, Caller
 from api.documentation import ETAG_LIST, Instant, headers, problem_answers
 from api.problems import Problem, ProblemName
 from api.service import ApiSettings, Service, service_of
@@ -189,12 +190,13 @@ async def put_endpoint(request: Request, endpoint_id: EndpointId) -> Response:
             now=service.now(),
         )
         if made is not None:
-            await service.keys.renew()  # this process tells of what it accepts from now on
+            await asyncio.sleep(UNSURE_SECONDS)  # by now every process tells of what it accepts
             return _answer(made, status=201)
         known = await service.ledger.endpoints.read(tenant=caller.tenant, endpoint=endpoint_id)
         if known is None:
             raise _does_not_fit(f"A tenant may have {ENDPOINTS_MAX} endpoints.")
     if known is not None and tags is None and known.url == terms.url and known.enabled:
+        await asyncio.sleep(_unsure_seconds(known, service=service))
         return _answer(known)
     changed = await service.ledger.endpoints.change(
         tenant=caller.tenant,
@@ -319,6 +321,12 @@ def _does_not_fit(message: str) -> Problem:
         message,
         members={"errors": [{"pointer": "/url", "message": message}]},
     )
+
+
+def _unsure_seconds(known: Endpoint, *, service: Service) -> float:
+    """For how long some process may still not know that the tenant has an endpoint."""
+    age = service.now() - known.created_at
+    return UNSURE_SECONDS if age.total_seconds() < 2 * UNSURE_SECONDS else 0.0
 
 
 def _new_secret() -> str:

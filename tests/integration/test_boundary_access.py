@@ -6,7 +6,7 @@ import asyncpg
 import httpx
 import pytest
 
-from api.authentication import KeyRing
+from api.authentication import UNSURE_SECONDS, KeyRing
 from ledger.access import ApiKey, Role, hash_secret
 from ledger.database import StorageUnavailable
 from runtime.wiring import now
@@ -127,7 +127,8 @@ async def _key_reads(quiet: RunningService) -> int:
 class _Keys:
     """A table of keys that counts how often it is read, and can be away."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: dict[str, ApiKey] | None = None) -> None:
+        self.keys = keys or {}
         self.reads = 0
         self.away = False
 
@@ -136,7 +137,7 @@ class _Keys:
         await asyncio.sleep(0.01)
         if self.away:
             raise StorageUnavailable("away")
-        return {}
+        return self.keys
 
 
 async def test_flood_of_unknown_keys_is_one_read_also_in_an_outage() -> None:
@@ -151,6 +152,16 @@ async def test_flood_of_unknown_keys_is_one_read_also_in_an_outage() -> None:
         names = {getattr(answer, "name", None) for answer in answers}
         assert names == {"storage-unavailable" if away else "unauthenticated"}
         assert keys.reads <= 2
+
+
+async def test_an_old_copy_does_not_say_that_a_tenant_has_no_endpoints() -> None:
+    key = ApiKey("k", "acme", Role.CLIENT, now(), secret_hash=hash_secret("s"), tells=False)
+    seconds = [0.0]
+    ring = KeyRing(_Keys({"k": key}), clock=lambda: seconds[-1])  # pyright: ignore[reportArgumentType]
+    for age, tells in ((0.0, False), (UNSURE_SECONDS, False), (UNSURE_SECONDS + 0.1, True)):
+        seconds.append(age)
+        caller = await ring.identify(_Asking("Bearer tsk_k_s"))  # pyright: ignore[reportArgumentType]
+        assert caller.tells is tells
 
 
 class _Asking:

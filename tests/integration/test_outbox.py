@@ -18,7 +18,7 @@ from operations.contracts import Completion, Progress, StoredReceipt
 from operations.states import ClaimState, Outcome
 from runtime.deliverer import Deliverer, GuardedResolver
 from runtime.settings import Settings
-from support.service import CHARGE, RunningService, running_service
+from support.service import CHARGE, RunningService, client_of, running_service, serving
 from support.webhooks import Received, Receiver, receiving
 
 NOW = datetime.now(UTC)
@@ -94,6 +94,25 @@ async def test_an_operations_events_arrive_in_order_signed_and_until_they_are_ta
             while (seen := await _seen(service))["pending"]:
                 continue
         assert (seen["state"], seen["failures"]) == ("enabled", 0)
+
+
+async def test_what_is_submitted_after_the_first_endpoints_answer_is_told_of_by_every_process(
+    loopback: Settings, tenant: str
+) -> None:
+    async with (
+        running_service(loopback, tenant=tenant, with_worker=False) as service,
+        serving(loopback) as url,
+        client_of(url, service.token) as elsewhere,
+    ):
+        keyed = {"Idempotency-Key": "before", "Prefer": "respond-async"}
+        path = "/v1/operations/payments.charge"
+        assert (await elsewhere.post(path, json=CHARGE, headers=keyed)).status_code == 202
+        made = await service.operator.put("/v1/endpoints/all", json={"url": "http://127.0.0.1:9/"})
+        assert made.status_code == 201
+        after = {**keyed, "Idempotency-Key": "after"}
+        assert (await elsewhere.post(path, json=CHARGE, headers=after)).status_code == 202
+        events = await _take(service.ledger, now=datetime.now(UTC))
+        assert sorted(event.type for event in events) == ["endpoint.ping", "operation.accepted"]
 
 
 async def test_a_dead_endpoint_holds_up_nobody(ledger: Ledger, receiver: Receiver) -> None:
