@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from temporalio import activity
 
+from activities.beating import beats
 from activities.reconciliation_metrics import tell_end
 from activities.remedies import Remedies, undoable_actions
 from ledger.ledger import Ledger
@@ -100,6 +101,7 @@ class ReconciliationActivities:
         return (self.open, self.fetch, self.match, self.sweep, self.act, self.close)
 
     @activity.defn(name=OPEN_RUN)
+    @beats
     async def open(self, opening: RunOpening) -> Opened:
         """Make the row of a scheduled run, or take up the row that a person's request made."""
         runs = self.ledger.reconciliation.runs
@@ -118,6 +120,7 @@ class ReconciliationActivities:
         return Opened(run_id=run_id)
 
     @activity.defn(name=FETCH_RECORDS)
+    @beats
     async def fetch(self, run_id: int) -> Turn:
         """Stage pages of the provider's list."""
         for _ in range(PAGES_PER_TURN):
@@ -136,10 +139,10 @@ class ReconciliationActivities:
             await self.ledger.reconciliation.pages.stage(
                 run, [_theirs(record) for record in page.records], next_cursor=page.next_cursor
             )
-            activity.heartbeat()
         return Turn(finished=False)
 
     @activity.defn(name=MATCH_RECORDS)
+    @beats
     async def match(self, run_id: int) -> Turn:
         """Join pages of staged records with our effects."""
         run = await self._run(run_id)
@@ -163,10 +166,10 @@ class ReconciliationActivities:
             result = PageResult(findings=kept, counts=counts, match_cursor=page.cursor)
             await self.ledger.reconciliation.pages.write(run, result, now=_now())
             run = await self._run(run_id)
-            activity.heartbeat()
         return Turn(finished=False)
 
     @activity.defn(name=SWEEP_EFFECTS)
+    @beats
     async def sweep(self, run_id: int) -> Turn:
         """Find effects of ours that no record belongs to, and look each up before saying so."""
         pages = self.ledger.reconciliation.pages
@@ -188,10 +191,10 @@ class ReconciliationActivities:
                 sweep_cursor=f"{last.at.isoformat()} {last.key}",
             )
             await pages.write(run, result, now=_now())
-            activity.heartbeat()
         return Turn(finished=False)
 
     @activity.defn(name=ACT_ON_FINDINGS)
+    @beats
     async def act(self, run_id: int) -> Turn:
         """Carry out planned remedies. A dry run has none."""
         run = await self._run(run_id)
@@ -200,6 +203,7 @@ class ReconciliationActivities:
         return await self.remedies.carry_out(run, self.providers[run.provider])
 
     @activity.defn(name=CLOSE_RUN)
+    @beats
     async def close(self, closing: RunClosing) -> ReconciliationEnd:
         """End the run: sums, what is gone, the watermark; and raise the alarm if there is one."""
         run = await self._run(closing.run_id)

@@ -25,6 +25,7 @@ from operations.reconciliation import (
     RunOpening,
     Turn,
 )
+from workflows.calls import HEARTBEAT_SECONDS
 
 PHASES = (FETCH_RECORDS, MATCH_RECORDS, SWEEP_EFFECTS, ACT_ON_FINDINGS)
 
@@ -34,8 +35,8 @@ TURNS_PER_HISTORY = 200
 TURN_TIMEOUT = timedelta(minutes=5)
 """Twenty pages of a slow list, each within its provider's own timeout."""
 
-HEARTBEAT = timedelta(seconds=60)
-"""One page, with the provider's and the ledger's own timeouts in it."""
+HEARTBEAT = timedelta(seconds=HEARTBEAT_SECONDS)
+"""Activities beat all the time that they work: a dead worker's turn is taken again after this."""
 
 ACT_TURNS_MAX = 12
 """A remedy that still has to wait then is taken up again by the next run."""
@@ -84,6 +85,7 @@ class Reconcile:
             ),
             result_type=Opened,
             start_to_close_timeout=timedelta(seconds=30),
+            heartbeat_timeout=HEARTBEAT,
             retry_policy=RETRIES,
             summary=f"open a run for {order.provider}",
         )
@@ -122,6 +124,7 @@ class Reconcile:
             closing,
             result_type=ReconciliationEnd,
             start_to_close_timeout=timedelta(minutes=2),
+            heartbeat_timeout=HEARTBEAT,
             retry_policy=RETRIES,
             summary="failed" if closing.failure else "sums, changes, watermark",
         )
