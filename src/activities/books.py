@@ -33,8 +33,7 @@ class LedgerActivities:
         """Write effects and where the operation stands."""
         await self.ledger.progress.record(progress, now=datetime.now(UTC))
         self.announce(progress.claim_id)
-        run = activity.info().workflow_run_id
-        return Recorded(reset=progress.first_run_id not in {"", run})
+        return Recorded(reset=_is_reset(progress.first_run_id))
 
     @activity.defn(name=RECALL_OPERATION)
     async def recall(self, claim_id: int) -> Recollection:
@@ -44,7 +43,14 @@ class LedgerActivities:
     @activity.defn(name=COMPLETE_OPERATION)
     async def complete(self, completion: Completion) -> RunEnd:
         """End the operation: business row, effects and receipt."""
-        end = await self.ledger.progress.complete(completion, now=datetime.now(UTC))
+        end = await self.ledger.progress.complete(
+            completion, now=datetime.now(UTC), reset=_is_reset(completion.first_run_id)
+        )
         fail_at(Failpoint.COMPLETION_ANSWERING)
         self.announce(completion.claim_id)
         return end
+
+
+def _is_reset(first_run_id: str) -> bool:
+    """Whether the run that asks is not the one the operation began with."""
+    return first_run_id not in {"", activity.info().workflow_run_id}

@@ -21,8 +21,8 @@ class ElsewhereActivities:
     async def begin(self, call: StepCall) -> SendPermit:
         """Commit the row that says "this may exist", or say why nothing may leave."""
         body = call.effect.frozen_body or _frozen(call)
-        permit = await self.ledger.sends.begin(call, body=body, now=datetime.now(UTC))
         reset = activity.info().workflow_run_id != call.first_run_id
+        permit = await self.ledger.sends.begin(call, body=body, now=datetime.now(UTC), reset=reset)
         if isinstance(permit, StepAnswer):
             return SendPermit(answer=permit.model_copy(update={"reset": reset}))
         return SendPermit(

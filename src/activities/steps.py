@@ -48,7 +48,7 @@ class StepActivities:
         async with _heartbeat():
             try:
                 if call.recorded:
-                    answer = await self._perform_recorded(provider, call)
+                    answer = await self._perform_recorded(provider, call, reset=reset)
                 else:
                     answer = await self._perform_plainly(provider, call, reset=reset)
             except Declined as no:
@@ -82,10 +82,12 @@ class StepActivities:
             return StepAnswer(kind=Kind.NOT_FOUND, at=_now(), reason=f"{name} does not show it")
         return _found(records)
 
-    async def _perform_recorded(self, provider: Provider, call: StepCall) -> StepAnswer:
+    async def _perform_recorded(
+        self, provider: Provider, call: StepCall, *, reset: bool
+    ) -> StepAnswer:
         body = call.effect.frozen_body or _freeze(provider, call)
         began = time.monotonic()
-        permit = await self.ledger.sends.begin(call, body=body, now=_now())
+        permit = await self.ledger.sends.begin(call, body=body, now=_now(), reset=reset)
         if isinstance(permit, StepAnswer):
             return permit
         return await self._send_permitted(provider, call, permit, began=began)

@@ -103,6 +103,13 @@ same_effect = and_(
     effects.c.purpose == bindparam("purpose"),
     effects.c.ordinal == bindparam("ordinal"),
 )
+_tombstone = select(literal(1)).where(of_claim, effects.c.tombstoned_at.is_not(None)).exists()
+IS_UNDOING = Statement(select(literal(1)).where(_tombstone))
+"""Whether the operation is being undone, or was: no step may begin, and it cannot succeed."""
+IS_TOO_LATE = Statement(
+    select(literal(1)).where(_tombstone, ~select(literal(1)).where(same_effect).exists())
+)
+"""Whether the effect would be a new one of an operation that is being undone."""
 LOCK = Statement(select(*EFFECT_COLUMNS).where(same_effect).with_for_update())
 OF_CLAIM = Statement(
     select(*EFFECT_COLUMNS).where(of_claim).order_by(effects.c.created_at, effects.c.ordinal)

@@ -125,14 +125,19 @@ class Progresses:
             cancel=cancel,
         )
 
-    async def complete(self, completion: Completion, *, now: datetime) -> RunEnd:
+    async def complete(
+        self, completion: Completion, *, now: datetime, reset: bool = False
+    ) -> RunEnd:
         """End an operation: business row, effects and receipt, in one transaction.
 
         Idempotent: an operation that has ended stays as it ended, and that is what is returned.
+        `reset`: an earlier history may be undoing what this one takes for done: fenced then.
         Raises OperationUnknown.
         """
         receipt = completion.receipt
         async with self._database.transaction() as connection:
+            if reset and await _is_fenced(connection, completion):
+                return RunEnd(outcome=completion.outcome, status=receipt.status, fenced=True)
             ended = await connection.fetchrow(
                 *_END(
                     claim_id=completion.claim_id,
@@ -162,6 +167,15 @@ class Progresses:
             fail_at(Failpoint.COMPLETION_COMMITTING)
         fail_at(Failpoint.COMPLETION_COMMITTED)
         return RunEnd(outcome=completion.outcome, status=receipt.status)
+
+
+async def _is_fenced(connection: Connection, completion: Completion) -> bool:
+    """Whether an open operation is being undone that is said to have succeeded."""
+    if completion.outcome is not Outcome.SUCCEEDED:
+        return False
+    state = await connection.fetchval(*_STATE(claim_id=completion.claim_id))
+    undoing = await connection.fetchval(*effect_rows.IS_UNDOING(claim_id=completion.claim_id))
+    return state in OPEN_STATES and undoing is not None
 
 
 async def _how_it_ended(connection: Connection, claim_id: int) -> RunEnd:

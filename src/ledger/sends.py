@@ -13,6 +13,7 @@ from ledger.tables import claims, effects
 from operations.contracts import EffectRecord, Kind, StepAnswer, StepCall
 from operations.failpoints import Failpoint, fail_at
 from operations.guarantees import Guarantee
+from operations.keys import Purpose
 from operations.states import OPEN_STATES, EffectState
 
 _CLAIM_STATE = Statement(select(claims.c.state).where(claims.c.id == bindparam("claim_id")))
@@ -85,14 +86,19 @@ class Sends:
         """Use the pool of `database`."""
         self._database = database
 
-    async def begin(self, call: StepCall, *, body: str, now: datetime) -> Permit | StepAnswer:
+    async def begin(
+        self, call: StepCall, *, body: str, now: datetime, reset: bool
+    ) -> Permit | StepAnswer:
         """Commit the SENT row of an effect, in its own transaction, or say why nothing may leave.
 
         The row's count of sends is a fence: when it is ahead of the caller's, a send has happened
-        of which the caller knows nothing: `unknown`. Raises StorageUnavailable.
+        of which the caller knows nothing: `unknown`. So are tombstones for a run whose history was
+        reset: its predecessor may be undoing. Raises StorageUnavailable.
         """
         try:
             async with self._database.transaction() as connection:
+                if reset and await _is_too_late(connection, call):
+                    return _fenced(now)
                 permit = await self._begin(connection, call, body=body, now=now)
                 fail_at(Failpoint.SEND_RECORDING)
         except effect_rows.RefundExceedsCapture:
@@ -114,7 +120,8 @@ class Sends:
             row = await connection.fetchrow(
                 *effect_rows.LOCK(**effect_rows.identity(call.claim_id, effect))
             )
-        if state not in OPEN_STATES or (row is not None and row["tombstoned_at"] is not None):
+            late = await _is_too_late(connection, call)
+        if late or state not in OPEN_STATES or (row and row["tombstoned_at"] is not None):
             return _fenced(now)
         done = _DONE_ALREADY.get(EffectState(row["state"])) if row is not None else None
         return None if row is None or done is None else _told(row, done, now)
@@ -192,6 +199,14 @@ def _is_forgotten(call: StepCall, known: EffectRecord, now: datetime) -> bool:
     if not repeats or not keyed or known.sent_at is None:
         return False
     return not call.profile.remembers_key(sent_at=known.sent_at, at=now)
+
+
+async def _is_too_late(connection: Connection, call: StepCall) -> bool:
+    """Whether a step would begin that an earlier history, which began to undo, had not reached."""
+    if call.effect.purpose is not Purpose.ACTION:
+        return False
+    key = effect_rows.identity(call.claim_id, call.effect)
+    return await connection.fetchval(*effect_rows.IS_TOO_LATE(**key)) is not None
 
 
 def _first_row(effect: EffectRecord, *, body: str, suspect: bool, now: datetime) -> EffectRecord:

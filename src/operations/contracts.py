@@ -55,6 +55,8 @@ class RunEnd(Payload):
 
     outcome: Outcome
     status: int
+    fenced: bool = False
+    """Whether it has not ended: an earlier history has begun to undo what was done."""
 
 
 class EffectRecord(Payload):
@@ -235,3 +237,5 @@ class Completion(Payload):
     answer: dict[str, Any] | None = None
     """The business's own row, when the operation succeeded."""
     retention_days: int
+    first_run_id: str = ""
+    """The run the operation began with; "" from a run that is older than this field."""

@@ -87,10 +87,10 @@ class OperationRun(ABC, Generic[R]):
                 await self.saga.settler.recall()
             request = self.operation.request.model_validate_json(self.context.request_json)
             answer = await self.perform(cast("R", request))
-            self.saga.finish()
+            await self.saga.finish()
+            return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)
         except Ending as ending:
             return await self._back(ending)
-        return await self._complete(Outcome.SUCCEEDED, self._success(answer), answer)
 
     async def _back(self, ending: Ending) -> RunEnd:
         """Undo what was done, and end with a truthful no."""
@@ -119,7 +119,7 @@ class OperationRun(ABC, Generic[R]):
         self, outcome: Outcome, receipt: StoredReceipt, answer: Answer | None
     ) -> RunEnd:
         self.saga.settler.teller.tell(outcome)
-        return await calls.complete(
+        end = await calls.complete(
             Completion(
                 claim_id=self.context.claim_id,
                 tenant=self.context.tenant,
@@ -130,8 +130,12 @@ class OperationRun(ABC, Generic[R]):
                 effects=self.saga.journal.unrecorded(),
                 answer=None if answer is None else answer.model_dump(mode="json"),
                 retention_days=self.operation.retention_days,
+                first_run_id=workflow.info().first_execution_run_id,
             )
         )
+        if end.fenced:
+            await self.saga.settler.recall()  # raises how the earlier history goes on to end
+        return end
 
 
 def leaves_the_rest(ending: Ending, *, pivot_passed: bool) -> bool:

@@ -50,11 +50,11 @@ class Saga:
         await self._undo_duplicates(step, effect)
         return self._conclude(step, effect)
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """Every step is performed: from here on there is no cancel. Raises Cancelled when one was
         taken before that."""
         if self.settler.stopping:
-            raise self._cancelled()
+            await self._honour_cancel()
         self.settler.completing = True
 
     async def _honour_cancel(self) -> None:

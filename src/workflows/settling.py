@@ -162,7 +162,8 @@ class Settler:
         self.journal.recall(memory.effects)
         self.pivot_passed = self.journal.pivot_confirmed()
         self.cancel_request = self.cancel_request or memory.cancel
-        undoing = memory.state is ClaimState.COMPENSATING or self.journal.has_tombstone()
+        entombed = self.journal.has_tombstone() or any(row.tombstone for row in memory.effects)
+        undoing = memory.state is ClaimState.COMPENSATING or entombed
         if undoing and not self.compensating:
             refused = self.journal.refusal()
             if refused is not None:

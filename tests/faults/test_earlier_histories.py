@@ -5,13 +5,14 @@ Terminated and recovered, or reset: the ledger tells what was recorded; what was
 
 import pytest
 
+from operations.declaration import SagaOperation
 from operations.orders_place import ORDERS_PLACE
 from operations.states import EffectState, Outcome
 from runtime.settings import Settings
 from support.interrupting import HELD_SECONDS, committed, net, recovered, taken
 from support.saga_bench import SagaBench, saga_bench
 from support.service import ORDER
-from support.stepping import OVER_PAYMENTS, OVER_WAREHOUSE
+from support.stepping import OVER_PAYMENTS, OVER_RETURNS, OVER_STORES, OVER_WAREHOUSE
 from support.world import World
 
 
@@ -75,3 +76,36 @@ async def test_a_cancel_finds_a_pivot_that_an_earlier_history_has_passed(
             await bench.ask(again, "open")
             assert (await again.ended()).outcome is Outcome.SUCCEEDED
     assert await net(world) == {"reserve": 0, "charge": 1, "book": 1}
+
+
+@pytest.mark.parametrize(
+    ("operation", "gate", "by_rows"),
+    [
+        (OVER_RETURNS, "gated", False),
+        (OVER_STORES, "gated", False),
+        (OVER_RETURNS, "held", False),
+        (OVER_RETURNS, "held", True),
+    ],
+    ids=["a_plain_step", "a_recorded_step", "its_receipt", "the_receipt_of_a_recovered_run"],
+)
+async def test_a_reset_run_goes_no_further_than_the_undoing_of_its_predecessor(
+    bench: SagaBench, world: World, operation: SagaOperation, gate: str, by_rows: bool
+) -> None:
+    """Its history ends before the cancel that its predecessor honoured, and it is not told again.
+    What it does next, a step or its receipt, is the first thing by which it can learn of that."""
+    begun = await bench.begin(operation, {gate: True}, by_rows=by_rows)
+    for _ in range(2):  # the second time, certainly in a task of its own
+        await bench.ask(begun, "arrive")
+    at_the_gate = len(await bench.tasks(begun)) - 1
+    await begun.handle.cancel()
+    await world.faults("payments", "slow", operation="refund", seconds=HELD_SECONDS)
+    await bench.ask(begun, "open")
+    await committed(world, "payments", "refund")
+    await bench.reset(begun, to=at_the_gate, reapply=False)
+    again = bench.begun(begun.claim)
+    await bench.ask(again, "open")
+    assert (await again.ended()).outcome is Outcome.CANCELLED
+    assert (await bench.now(begun)).outcome is Outcome.CANCELLED
+    assert await net(world) == {"reserve": 0, "charge": 0, "book": 0}
+    if gate == "gated":
+        assert await world.ledger(operation.steps[1].provider) == []

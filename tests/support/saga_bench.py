@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import WorkflowRunner
@@ -113,11 +113,18 @@ class SagaBench:
             update, args=arguments
         )
 
-    async def reset(self, begun: Begun, *, to: int) -> None:
-        """Reset the run to its `to`-th completed workflow task; -1 is the last."""
+    async def tasks(self, begun: Begun) -> list[int]:
+        """The events with which the run's workflow tasks were completed."""
         history = await begun.handle.fetch_history()
         completed = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-        tasks = [event.event_id for event in history.events if event.event_type == completed]
+        return [event.event_id for event in history.events if event.event_type == completed]
+
+    async def reset(self, begun: Begun, *, to: int, reapply: bool = True) -> None:
+        """Reset the run to its `to`-th completed workflow task; -1 is the last. `reapply`: tell the
+        new run again what people told the old one after that."""
+        history = await begun.handle.fetch_history()
+        tasks = await self.tasks(begun)
+        kept = ResetReapplyType.RESET_REAPPLY_TYPE_ALL_ELIGIBLE
         await self.temporal.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=self.temporal.namespace,
@@ -127,6 +134,7 @@ class SagaBench:
                 reason="a test",
                 workflow_task_finish_event_id=tasks[to],
                 request_id=uuid.uuid4().hex,
+                reset_reapply_type=kept if reapply else ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
             )
         )
 

@@ -36,16 +36,18 @@ class Stepped(Answer):
 
 SHIP = Step("ship", "carrier", "book", pivot=True)
 """Without an undo: what has left the house is gone."""
+RETURNABLE = Step("ship", "carrier", "book", undo=Undo("cancel", target="shipment_id"))
+STORED = Step("ship", "warehouse", "reserve", undo=Undo("release", target="reservation_id"))
 
 
-def _operation(first: Step) -> SagaOperation:
+def _operation(first: Step, *, name: str = "", last: Step = SHIP) -> SagaOperation:
     return SagaOperation(
-        name=f"stepping.{first.provider}",
+        name=f"stepping.{name or first.provider}",
         title=f"One step at {first.provider}, then a parcel",
         request=SteppingRequest,
         answer=Stepped,
         example={},
-        steps=(first, SHIP),
+        steps=(first, last),
     )
 
 
@@ -55,6 +57,8 @@ RESERVE = Step("first", "warehouse", "reserve", undo=Undo("release", target="res
 WRITE = Step("first", "mail", "send", on_unknown=OnUnknown.ACCEPT_DUPLICATES, required=False)
 
 OVER_PAYMENTS = _operation(PAY)
+OVER_RETURNS = _operation(PAY, name="returns", last=RETURNABLE)
+OVER_STORES = _operation(PAY, name="stores", last=STORED)
 OVER_ACQUIRER = _operation(SELL)
 OVER_WAREHOUSE = _operation(RESERVE)
 OVER_MAIL = _operation(WRITE)
@@ -64,7 +68,9 @@ class Stepping(OperationRun[SteppingRequest]):
     """The first step, a gate, the parcel, a gate."""
 
     first: ClassVar[Step]
+    last: ClassVar[Step] = SHIP
     sends: ClassVar[Mapping[str, Any]]
+    sends_last: ClassVar[Mapping[str, Any] | None] = None
     arrived = False
     opened = False
 
@@ -76,7 +82,8 @@ class Stepping(OperationRun[SteppingRequest]):
             self.arrived = not request.held  # or never will: whoever asks is told either way
         if request.gated:
             await workflow.wait_condition(lambda: self.opened)
-        await self.saga.perform(SHIP, order_id="ord_1", address=request.address)
+        parcel = self.sends_last or {"order_id": "ord_1", "address": request.address}
+        await self.saga.perform(self.last, **parcel)
         self.arrived = True
         if request.held:
             await workflow.wait_condition(lambda: self.opened)
@@ -99,6 +106,25 @@ class SteppingOverPayments(Stepping):
 
     first = PAY
     sends = MONEY
+
+
+@runs(OVER_RETURNS)
+class SteppingOverReturns(Stepping):
+    """As at the card processor, and no step is the pivot."""
+
+    first = PAY
+    last = RETURNABLE
+    sends = MONEY
+
+
+@runs(OVER_STORES)
+class SteppingOverStores(Stepping):
+    """As at the card processor, and the second step is never sent without a row."""
+
+    first = PAY
+    last = STORED
+    sends = MONEY
+    sends_last: ClassVar = {"sku": "MUG-1", "quantity": 2}
 
 
 @runs(OVER_ACQUIRER)
@@ -125,4 +151,11 @@ class SteppingOverMail(Stepping):
     sends: ClassVar = {"to": "a@example.org", "subject": "Your order", "text": "On its way."}
 
 
-STEPPING = (SteppingOverPayments, SteppingOverAcquirer, SteppingOverWarehouse, SteppingOverMail)
+STEPPING = (
+    SteppingOverPayments,
+    SteppingOverReturns,
+    SteppingOverStores,
+    SteppingOverAcquirer,
+    SteppingOverWarehouse,
+    SteppingOverMail,
+)
