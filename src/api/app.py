@@ -16,6 +16,7 @@ from starlette.types import Scope
 
 from api import (
     accounts,
+    contradictions,
     endpoints,
     findings,
     health,
@@ -101,6 +102,7 @@ def create_app(
     app.include_router(webhooks.router)
     app.include_router(endpoints.router)
     app.include_router(findings.router)
+    app.include_router(contradictions.router)
     app.include_router(reconciling.router)
     app.include_router(health.router)
     app.include_router(reference.router)

@@ -6,6 +6,7 @@ from ledger.access import Access
 from ledger.accounts import Accounts
 from ledger.announcements import Announcer
 from ledger.claims import Claims
+from ledger.contradictions import Contradictions
 from ledger.database import Database
 from ledger.endpoints import Endpoints
 from ledger.housekeeping import Housekeepings
@@ -37,6 +38,7 @@ class Ledger:
     reconciliation: Reconciliations
     access: Access
     inbox: Inbox
+    contradictions: Contradictions
     outbox: Outbox
     endpoints: Endpoints
     announcer: Announcer
@@ -58,6 +60,7 @@ class Ledger:
             reconciliation=Reconciliations(database),
             access=Access(database),
             inbox=Inbox(database),
+            contradictions=Contradictions(database),
             outbox=Outbox(database),
             endpoints=Endpoints(database),
             announcer=Announcer(database),

@@ -20,6 +20,8 @@ from ledger.tables import metadata
 from operations.messages import Reading
 
 _READINGS = ", ".join(f"'{reading.value}'" for reading in Reading)
+CONTRADICTS = text(f"reading IN ('{Reading.DIFFERS}', '{Reading.TOO_LATE}')")
+"""Of a message in the inbox. Spelled out in statements too, or they could not use its index."""
 
 inbox = Table(
     "inbox",
@@ -54,6 +56,7 @@ inbox = Table(
     CheckConstraint("reading <> 'waiting' OR check_at IS NOT NULL", name="check_at"),
     Index("inbox_check_at_idx", "check_at", postgresql_where=text("check_at IS NOT NULL")),
     Index("inbox_waiting_idx", "reference", postgresql_where=text("reading = 'waiting'")),
+    Index("inbox_contradicts_idx", "id", postgresql_where=CONTRADICTS),
     Index("inbox_received_at_idx", "received_at"),
 )
 

@@ -76,7 +76,7 @@ class Reading(StrEnum):
     """It settled an effect whose outcome was not known."""
     DIFFERS = "differs"
     """It is about an effect of ours, with another amount or under another identifier than we know:
-    reconciliation shows it to a person."""
+    operators find it in the list of contradictions."""
     TOO_LATE = "too_late"
     """The operation has ended without the effect that the message speaks of: as `differs`."""
     NEVER_MATCHED = "never_matched"

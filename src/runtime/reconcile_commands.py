@@ -145,6 +145,39 @@ def finding(
 
 
 @app.command()
+def contradictions(
+    *,
+    provider: Annotated[str | None, typer.Option(help="Such as payments.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 50,
+    data_dir: DataDir = _DATA_DIR,
+    tenant: Tenant = "operator",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List messages that contradict our books, newest first."""
+    params = {"limit": str(limit)} | ({"provider": provider} if provider else {})
+    with open_client(data_dir, tenant) as client:
+        answer = read_answer(ask(client, "GET", f"{_PATH}/contradictions", params=params))
+    found: list[dict[str, Any]] = answer["contradictions"]
+    if output is Output.JSON:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    columns = (
+        "received_at",
+        "provider",
+        "entity",
+        "state",
+        "reading",
+        "tenant",
+        "operation",
+        "key",
+    )
+    table = Table(*columns)
+    for row in found:
+        table.add_row(*(row[name] for name in columns))
+    _console.print(table)
+
+
+@app.command()
 def resolve(
     number: FindingArgument,
     *,

@@ -216,6 +216,26 @@ async def test_a_message_with_another_amount_settles_nothing(ledger: Ledger) -> 
         assert await connection.fetchval("SELECT state FROM effects") == "unknown"
 
 
+async def test_operators_list_the_messages_that_contradict_our_books(
+    listening: Settings, tenant: str
+) -> None:
+    path = "/v1/reconciliation/contradictions"
+    async with running_service(listening, tenant=tenant, with_worker=False) as service:
+        await _unknown_effect(service.ledger, reference="ref-1")
+        for version, amount in ((1, 2300), (2, 2400)):  # the second one is right, and settles it
+            message = _message("ch_1", version, "paid", reference="ref-1", amount=amount)
+            await service.ledger.inbox.take(message, now=NOW)
+        listed = (await service.operator.get(path)).json()["contradictions"]
+        assert [(row["entity"], row["version"], row["reading"]) for row in listed] == [
+            ("ch_1", "1", "differs")
+        ]
+        assert listed[0]["amount"] == {"minor": 2300, "currency": "EUR"}
+        assert (listed[0]["tenant"], listed[0]["key"]) == ("acme", "ref-1")
+        of_another = await service.operator.get(path, params={"provider": "acquirer"})
+        assert of_another.json() == {"contradictions": [], "next_cursor": None}
+        assert (await service.http.get(path)).status_code == 403
+
+
 async def test_what_a_consumer_rolls_back_was_not_taken(ledger: Ledger) -> None:
     message = _message("shipment-1", 1, "left")
     async with ledger.database.connection() as connection:
