@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import structlog
 from temporalio import activity
 
 from ledger.ledger import Ledger
@@ -18,6 +19,7 @@ from ledger.sends import LEAVES_WITHIN, Permit
 from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
 from operations.errors import Declined, EffectUnknown, KeyMismatch, ProviderError, Unavailable
 from operations.failpoints import Failpoint, fail_at
+from operations.guarantees import ProviderProfile
 from operations.keys import Purpose
 from providers.contract import Provider, ProviderRecord
 
@@ -27,10 +29,7 @@ BEAT_SECONDS = 1.0
 STALE_SECONDS = LEAVES_WITHIN.total_seconds()
 """A request leaves this soon after we began, or not at all; see `ledger.sends`."""
 
-
-class ProviderNotConfigured(LookupError):
-    """This worker has no client for the provider, account and region that the operation is pinned
-    to. Start a worker that has, or set the provider's settings back."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,11 @@ class StepActivities:
     @activity.defn(name=PERFORM_STEP)
     async def perform(self, call: StepCall) -> StepAnswer:
         """Send one request, with its row committed first where that is asked for."""
-        provider = self._provider(call)
         reset = activity.info().workflow_run_id != call.first_run_id
+        provider = self._provider(call)
+        if provider is None:
+            answer = _not_configured(call, Kind.UNAVAILABLE)
+            return answer.model_copy(update={"reset": reset})
         async with _heartbeat():
             try:
                 if call.recorded:
@@ -66,9 +68,12 @@ class StepActivities:
     async def look_up(self, call: StepCall) -> StepAnswer:
         """Ask the provider's books for an effect, once."""
         effect = call.effect
+        provider = self._provider(call)
+        if provider is None:
+            return _not_configured(call, Kind.UNREADABLE)
         fail_at(Failpoint.LOOK_UP_LEAVING)
         try:
-            records = await self._provider(call).look_up(effect.action, key=effect.key)
+            records = await provider.look_up(effect.action, key=effect.key)
             fail_at(Failpoint.LOOK_UP_REPLIED)
         except ProviderError as error:
             return StepAnswer(
@@ -137,17 +142,36 @@ class StepActivities:
             sent_at=effect.sent_at or _now(),
         )
 
-    def _provider(self, call: StepCall) -> Provider:
-        pinned = call.profile
-        provider = self.providers.get(pinned.provider)
-        if provider is not None:
-            own = provider.profile
-            if (own.account, own.region) == (pinned.account, pinned.region):
-                return provider
-        raise ProviderNotConfigured(
-            f"no client for {pinned.provider!r} in account {pinned.account!r}, "
-            f"region {pinned.region!r}"
-        )
+    def _provider(self, call: StepCall) -> Provider | None:
+        """The client of the provider, account and region that the operation is pinned to: in
+        another one, keys and references begin anew (hazard 11). None when this worker has none."""
+        provider = self.providers.get(call.profile.provider)
+        if provider is None or _scope(provider.profile) != _scope(call.profile):
+            return None
+        return provider
+
+
+def _scope(profile: ProviderProfile) -> tuple[str, str]:
+    return profile.account, profile.region
+
+
+def _not_configured(call: StepCall, kind: Kind) -> StepAnswer:
+    """Nothing was sent, or asked. An answer and no error: a run that retries on this very worker
+    would never find another one, and nobody would see why it waits."""
+    pinned = call.profile
+    _log.warning(
+        "step.not_configured",
+        claim=call.claim_id,
+        provider=pinned.provider,
+        account=pinned.account,
+        region=pinned.region,
+    )
+    return StepAnswer(
+        kind=kind,
+        at=_now(),
+        reason=f"This worker has no client for {pinned.provider} in account {pinned.account!r}, "
+        f"region {pinned.region!r}: start one that has, or set the settings back",
+    )
 
 
 def _freeze(provider: Provider, call: StepCall) -> str:
