@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import cast
 
-import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from api import (
     accounts,
     contradictions,
     endpoints,
+    failures,
     findings,
     health,
     listing,
@@ -31,10 +32,9 @@ from api import (
 from api.keys_in_paths import EncodedPaths
 from api.observing import Observed
 from api.openapi import DESCRIPTION, describe
-from api.problems import Problem, ProblemName, not_found, storage_unavailable
-from api.service import ApiSettings, ExecutorUnavailable, Service
-from api.submitting import submit_router
-from ledger.database import StorageUnavailable
+from api.problems import Problem, ProblemName, not_found
+from api.service import ApiSettings, Service
+from api.submitting import Submissions, submit_router
 from operations.declaration import Operation
 
 EXPOSED_HEADERS = [
@@ -66,8 +66,6 @@ PREFLIGHT_SECONDS = 600
 
 ServiceContext = Callable[[], AbstractAsyncContextManager[Service]]
 
-_log = structlog.get_logger(__name__)
-
 
 def create_app(
     open_service: ServiceContext, *, operations: tuple[Operation, ...], settings: ApiSettings
@@ -87,7 +85,7 @@ def create_app(
         description=DESCRIPTION,
         license_info={"name": "MIT"},
         lifespan=lifespan,
-        middleware=_middleware(settings),
+        middleware=_middleware(settings, operations),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -111,8 +109,12 @@ def create_app(
     return app
 
 
-def _middleware(settings: ApiSettings) -> list[Middleware]:
-    stack = [Middleware(Observed), Middleware(EncodedPaths)]
+def _middleware(settings: ApiSettings, operations: tuple[Operation, ...]) -> list[Middleware]:
+    stack = [
+        Middleware(Observed),
+        Middleware(Submissions, operations=operations),
+        Middleware(EncodedPaths),
+    ]
     if settings.cors_origins:
         stack.insert(
             0,
@@ -143,23 +145,11 @@ def _is_routed(app: FastAPI, scope: Scope) -> bool:
 def _handle_failures(app: FastAPI) -> None:
     """Every failure is a problem document that says what to do."""
 
-    @app.exception_handler(Problem)
-    async def on_problem(_request: Request, problem: Problem) -> Response:
-        return problem.response()
+    async def on_failure(_request: Request, failure: Exception) -> Response:
+        return failures.answer_to(cast("failures.Failure", failure))
 
-    @app.exception_handler(StorageUnavailable)
-    async def on_storage(_request: Request, error: StorageUnavailable) -> Response:
-        _log.warning("storage.unavailable", reason=str(error))
-        return storage_unavailable().response()
-
-    @app.exception_handler(ExecutorUnavailable)
-    async def on_executor(_request: Request, error: ExecutorUnavailable) -> Response:
-        _log.warning("executor.unavailable", reason=str(error))
-        return Problem(
-            ProblemName.EXECUTOR_UNAVAILABLE,
-            "Temporal cannot be reached now. Retry later.",
-            headers={"retry-after": "5"},
-        ).response()
+    for kind in failures.KINDS:
+        app.add_exception_handler(kind, on_failure)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> Response:
@@ -187,4 +177,4 @@ def _handle_failures(app: FastAPI) -> None:
             ).response()
         return not_found().response()
 
-    del on_problem, on_storage, on_executor, on_invalid, on_http
+    del on_invalid, on_http

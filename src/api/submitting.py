@@ -1,11 +1,13 @@
 """Routes that submit: POST and PUT for each operation, with a typed path of its own."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api import boundary
+from api import boundary, failures
 from api.documentation import (
     KEY_HEADER,
     KEY_IN_PATH,
@@ -14,15 +16,49 @@ from api.documentation import (
     submit_answers,
 )
 from api.keys_in_paths import key_from_path
-from api.problems import ProblemName
-from api.service import service_of
+from api.problems import Problem, ProblemName
+from api.service import ExecutorUnavailable, service_of
+from ledger.database import StorageUnavailable
 from operations.declaration import Operation, SagaOperation
+
+
+class Submissions:
+    """Middleware: a POST to an operation's own path goes straight to `submit`.
+
+    It is the busiest request there is, and routing it would cost as much as all that is done with
+    it (`docs/performance.md`). The routes below describe it, and take every other spelling.
+    """
+
+    def __init__(self, app: ASGIApp, *, operations: Iterable[Operation]) -> None:
+        """Wrap `app`."""
+        self._app = app
+        self._by_path = {_path(operation).encode(): operation for operation in operations}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Submit, or leave it to the routes."""
+        operation = self._by_path.get(scope.get("raw_path") or b"")
+        if operation is None or scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            answer = await submit(Request(scope, receive, send), operation)
+        except (Problem, StorageUnavailable, ExecutorUnavailable) as failure:
+            answer = failures.answer_to(failure)
+        await answer(scope, receive, send)
+
+
+async def submit(request: Request, operation: Operation) -> Response:
+    """Submit `operation` under the key in the header. Raises Problem, StorageUnavailable."""
+    service = service_of(request)
+    caller = await service.keys.identify(request)
+    key = boundary.key_from_header(request)
+    return await boundary.submit(request, caller, operation, key, service=service)
 
 
 def submit_router(operation: Operation) -> APIRouter:
     """The routes that submit `operation`."""
     router = APIRouter(tags=[operation.name])
-    path = f"/v1/operations/{operation.name}"
+    path = _path(operation)
     shared: dict[str, Any] = {"response_class": Response, "status_code": operation.success_status}
     answers, refusals = submit_answers(operation), _refusals(operation)
 
@@ -36,10 +72,7 @@ def submit_router(operation: Operation) -> APIRouter:
     )
     async def post(request: Request) -> Response:
         """Submit it; sent again with the same key, it is the same operation."""
-        service = service_of(request)
-        caller = await service.keys.identify(request)
-        key = boundary.key_from_header(request)
-        return await boundary.submit(request, caller, operation, key, service=service)
+        return await submit(request, operation)
 
     @router.put(
         f"{path}/{{key}}",
@@ -58,6 +91,10 @@ def submit_router(operation: Operation) -> APIRouter:
 
     del post, put
     return router
+
+
+def _path(operation: Operation) -> str:
+    return f"/v1/operations/{operation.name}"
 
 
 def _refusals(operation: Operation) -> tuple[ProblemName, ...]:

@@ -5,14 +5,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from asyncpg import Record
-from sqlalchemy import ARRAY, BigInteger, any_, bindparam, false, select, true, union_all
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    BigInteger,
+    Select,
+    any_,
+    bindparam,
+    false,
+    literal,
+    literal_column,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger import outbox
+from ledger.batches import Batches
 from ledger.database import Database, StorageUnavailable
-from ledger.statements import Statement
+from ledger.statements import Statement, rows_given
 from ledger.tables import claims
 from operations.failpoints import Failpoint, fail_at
 from operations.messages import EventType
@@ -20,6 +35,15 @@ from operations.states import ClaimState, Outcome
 
 RELAY_GRACE_SECONDS = 5.0
 """How long a fresh claim is left to the process that made it before the relay takes care of it."""
+
+LANES = 2
+"""Claims under way at once, in one process and of one kind. Few, so that batches form; more than
+one, so that the next is being made while one waits for its commit."""
+
+BATCH_MAX = 64
+
+LANE_WAIT_SECONDS = 3.0
+"""A claim that finds no lane for so long is refused: Postgres hangs, or cannot keep up."""
 
 SNAPSHOT_TRIES = 5
 """A claim that is neither ours nor visible is being committed this very moment: look again."""
@@ -95,42 +119,52 @@ class Claim:
         )
 
 
+_Asking = tuple[Intent, datetime]
+"""What is to be claimed, and when."""
+
 CLAIM_COLUMNS = tuple(column for column in claims.c if column.name != "check_at")
 
+
+def first_claims(asked: CTE) -> Select[*tuple[Any, ...]]:
+    """The claims whose keys are in `asked`. One by one through the unique index: a planner that has
+    never seen the table full would scan it."""
+    first = (
+        select(*CLAIM_COLUMNS)
+        .where(*(claims.c[name] == asked.c[name] for name in SCOPE))
+        .limit(literal_column("1"))
+        .lateral("first")
+    )
+    return select(*first.c).select_from(asked.join(first, true()))
+
+
+SCOPE = ("tenant", "operation", "key")
+"""What no two claims share."""
+
+_ASKED = ("tenant", "operation", "key", "fingerprint", "request", "profiles")
+_asked = rows_given({name: claims.c[name].type for name in (*_ASKED, "created_at", "check_at")})
 _inserted = (
     insert(claims)
-    .values(
-        tenant=bindparam("tenant"),
-        operation=bindparam("operation"),
-        key=bindparam("key"),
-        fingerprint=bindparam("fingerprint"),
-        request=bindparam("request"),
-        profiles=bindparam("profiles"),
-        state=ClaimState.ACCEPTED.value,
-        created_at=bindparam("now"),
-        updated_at=bindparam("now"),
-        check_at=bindparam("check_at"),
+    .from_select(
+        [*_ASKED, "created_at", "updated_at", "check_at", "state"],
+        select(
+            *(_asked.c[name] for name in (*_ASKED, "created_at", "created_at", "check_at")),
+            literal(ClaimState.ACCEPTED.value),
+        ),
     )
-    .on_conflict_do_nothing(index_elements=["tenant", "operation", "key"])
+    .on_conflict_do_nothing(index_elements=SCOPE)
     .returning(*CLAIM_COLUMNS)
     .cte("inserted")
 )
+_claimed = union_all(
+    select(true().label("fresh"), *(_inserted.c[column.name] for column in CLAIM_COLUMNS)),
+    select(false().label("fresh"), *first_claims(_asked).subquery("first").c),
+)
+_CLAIM = Statement(_claimed)
+_CLAIM_AND_TELL = Statement(_claimed.add_cte(outbox.told(_inserted, EventType.ACCEPTED)))
 _by_key = (
     (claims.c.tenant == bindparam("tenant"))
     & (claims.c.operation == bindparam("operation"))
     & (claims.c.key == bindparam("key"))
-)
-_CLAIM = Statement(
-    union_all(
-        select(true().label("fresh"), *(_inserted.c[column.name] for column in CLAIM_COLUMNS)),
-        select(false().label("fresh"), *CLAIM_COLUMNS).where(_by_key),
-    )
-)
-_CLAIM_AND_TELL = Statement(
-    union_all(
-        select(true().label("fresh"), *(_inserted.c[column.name] for column in CLAIM_COLUMNS)),
-        select(false().label("fresh"), *CLAIM_COLUMNS).where(_by_key),
-    ).add_cte(outbox.told(_inserted, EventType.ACCEPTED))
 )
 _READ = Statement(select(*CLAIM_COLUMNS).where(_by_key))
 READ_MANY = Statement(
@@ -144,29 +178,45 @@ class Claims:
     def __init__(self, database: Database) -> None:
         """Use the pool of `database`."""
         self._database = database
+        self._telling, self._silent = (
+            Batches(
+                perform,
+                marks=lambda asking: (_scope_of(asking),),
+                lanes=LANES,
+                size_max=BATCH_MAX,
+                wait_seconds=LANE_WAIT_SECONDS,
+            )
+            for perform in (self._claim_and_tell, self._claim)
+        )
 
     async def claim(self, intent: Intent, *, now: datetime) -> Claim:
-        """Claim the key, or find the claim that was first, in one statement and transaction."""
-        statement = _CLAIM_AND_TELL if intent.tells else _CLAIM
-        arguments = statement(
-            tenant=intent.tenant,
-            operation=intent.operation,
-            key=intent.key,
-            fingerprint=intent.fingerprint,
-            request=intent.request,
-            profiles=intent.profiles,
-            now=now,
-            check_at=now + timedelta(seconds=RELAY_GRACE_SECONDS),
-        )
+        """Claim the key, or find the claim that was first, in one statement and transaction: our
+        own, or one for all who claim at this moment."""
+        batches = self._telling if intent.tells else self._silent
         for attempt in range(SNAPSHOT_TRIES):
-            fail_at(Failpoint.CLAIM_COMMITTING)
-            async with self._database.connection() as connection:
-                row = await connection.fetchrow(*arguments)
-            fail_at(Failpoint.CLAIM_COMMITTED)
-            if row is not None:
-                return Claim.from_row(row, fresh=row["fresh"])
+            claim = await batches.call((intent, now))
+            if claim is not None:
+                return claim
             await asyncio.sleep(0.002 * 2**attempt)
         raise StorageUnavailable("The claim that was first did not become visible in time")
+
+    async def _claim_and_tell(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
+        newest = max(now for _, now in asked)
+        return await self._claim_all(asked, _CLAIM_AND_TELL(**_columns(asked), now=newest))
+
+    async def _claim(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
+        return await self._claim_all(asked, _CLAIM(**_columns(asked)))
+
+    async def _claim_all(
+        self, asked: Sequence[_Asking], arguments: tuple[Any, ...]
+    ) -> Sequence[Claim | None]:
+        fail_at(Failpoint.CLAIM_COMMITTING)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(*arguments)
+        fail_at(Failpoint.CLAIM_COMMITTED)
+        found = (Claim.from_row(row, fresh=row["fresh"]) for row in rows)
+        by_scope = {(claim.tenant, claim.operation, claim.key): claim for claim in found}
+        return [by_scope.get(_scope_of(each)) for each in asked]
 
     async def read(self, *, tenant: str, operation: str, key: str) -> Claim | None:
         """Read a claim by its key."""
@@ -179,6 +229,22 @@ class Claims:
         async with self._database.connection() as connection:
             rows = await connection.fetch(*READ_MANY(ids=list(claim_ids)))
         return tuple(Claim.from_row(row) for row in rows)
+
+
+def _scope_of(asking: _Asking) -> tuple[str, str, str]:
+    intent = asking[0]
+    return intent.tenant, intent.operation, intent.key
+
+
+def _columns(asked: Sequence[_Asking]) -> dict[str, list[Any]]:
+    """Column by column. In order of the unique key, so that no two batches wait for each other."""
+    ordered = sorted(asked, key=_scope_of)
+    grace = timedelta(seconds=RELAY_GRACE_SECONDS)
+    return {
+        **{name: [getattr(intent, name) for intent, _ in ordered] for name in _ASKED},
+        "created_at": [now for _, now in ordered],
+        "check_at": [now + grace for _, now in ordered],
+    }
 
 
 def _receipt(row: Record) -> Receipt | None:

@@ -97,20 +97,53 @@ class Database:
         except TimeoutError:
             self._pool.terminate()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncGenerator[Connection]:
+    def connection(self) -> "Lease":
         """A connection, each statement its own transaction. Raises StorageUnavailable."""
-        try:
-            async with self._pool.acquire(timeout=self._acquire_timeout_seconds) as connection:
-                yield connection
-        except UNREACHABLE as error:
-            raise StorageUnavailable(f"Postgres cannot answer: {type(error).__name__}") from error
+        return Lease(self._pool, timeout_seconds=self._acquire_timeout_seconds)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
         """A connection inside one transaction. Raises StorageUnavailable."""
         async with self.connection() as connection, connection.transaction():
             yield connection
+
+
+class Lease:
+    """A connection of the pool for as long as the context lasts.
+
+    The pool's own bound on the wait makes a task of every acquisition; a plain timeout does not.
+    """
+
+    __slots__ = ("_connection", "_pool", "_timeout_seconds")
+
+    def __init__(self, pool: Pool, *, timeout_seconds: float) -> None:
+        """Nothing is acquired yet."""
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+
+    async def __aenter__(self) -> Connection:
+        """Acquire it. Raises StorageUnavailable."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                self._connection: Connection = await self._pool.acquire()
+        except UNREACHABLE as error:
+            raise _unavailable(error) from error
+        return self._connection
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> None:
+        """Give it back. Raises StorageUnavailable for what asyncpg raised meanwhile."""
+        try:
+            await self._pool.release(self._connection)
+        except UNREACHABLE as lost:
+            error = error or lost
+        if isinstance(error, UNREACHABLE):
+            raise _unavailable(error) from error
+
+
+def _unavailable(error: BaseException) -> StorageUnavailable:
+    return StorageUnavailable(f"Postgres cannot answer: {type(error).__name__}")
 
 
 async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

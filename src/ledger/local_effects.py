@@ -1,7 +1,10 @@
-"""The statement of a local operation: its own rows, around the claim that every operation makes."""
+"""The statement of local operations: their own rows, around the claim that every operation makes.
+
+One statement performs many of them: each is judged, claimed and applied by itself.
+"""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +28,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeEngine
 
 from ledger import outbox
-from ledger.claims import CLAIM_COLUMNS
-from ledger.statements import Statement
+from ledger.claims import CLAIM_COLUMNS, SCOPE, first_claims
+from ledger.statements import Statement, rows_given
 from ledger.tables import claims
 from operations.contracts import StoredReceipt
 from operations.declaration import Request
@@ -37,76 +41,83 @@ from operations.states import ClaimState, Outcome
 
 Values = dict[str, Any]
 
+_CLAIM_ROW = ("tenant", "operation", "key", "fingerprint", "request", "created_at", "expires_at")
+_RECEIPT = ("receipt_status", "receipt_headers", "receipt_body")
+
 
 @dataclass(frozen=True, slots=True)
 class LocalEffect:
     """What one local operation does to our own rows."""
 
     statement: Statement
-    """Claims, applies and keeps the receipt: all or nothing."""
+    """Claims, applies and keeps the receipts. Every row of it all or nothing, and all rows."""
     telling: Statement
-    """The same for a tenant with endpoints: writes what they are told, too."""
+    """The same for tenants with endpoints: writes what they are told, too."""
     prepare: Callable[[Request, str], tuple[Values, Values]]
     """From a request and the operation's workflow ID: the statement's values, and the answer."""
+    touches: Callable[[Values], Iterable[Hashable]]
+    """The rows it changes: no two operations that share one are in one statement."""
     guards: frozenset[str]
     """Constraints that refuse the statement when others changed the rows after its snapshot."""
 
 
 def local_statement(
-    judged: Select[tuple[str | None]],
+    columns: Mapping[str, TypeEngine[Any]],
     *,
+    judged: Callable[[CTE], Select[*tuple[Any, ...]]],
     refusals: Mapping[str, StoredReceipt],
     effects: Callable[[CTE], Sequence[CTE]],
 ) -> tuple[Statement, Statement]:
-    """The one statement of a local operation, and that which also tells the tenant's endpoints.
+    """The statement of a local operation, and that which also tells the tenants' endpoints.
 
-    `judged` selects one row with the column `refusal`: why the operation cannot be done, as the
-    statement's snapshot has it, or NULL. `effects` makes what is to be applied, from the claim's
-    row; each of them must check that the row is there and succeeded. The statement returns the
-    claim, and whether it is fresh; or no row, when the claim that was first is too new to be seen.
+    `columns` are the operation's own values. `judged` selects, from the rows that are asked for,
+    all their columns, and `refusal`: why the operation cannot be done, as the statement's snapshot
+    has it, or NULL. `effects` makes what is to be applied, from the rows that are to be: those
+    asked for, with their `claim_id`. The statement returns the claims, and whether each is fresh;
+    but no row where the claim that was first is too new to be seen.
     """
-    verdict = judged.cte("judged")
-    known = select(*CLAIM_COLUMNS).where(_is_the_key()).cte("known")
-    inserted = _insert(verdict, known, refusals=refusals)
+    claim_columns = {name: claims.c[name].type for name in (*_CLAIM_ROW, *_RECEIPT)}
+    asked = rows_given({**claim_columns, **columns})
+    known = first_claims(asked).cte("known")
+    inserted = _insert(judged(asked).cte("judged"), known, refusals=refusals)
+    done = (
+        select(*asked.c, inserted.c.id.label("claim_id"))
+        .select_from(asked.join(inserted, _same_key(asked, inserted)))
+        .where(inserted.c.outcome == constant(Outcome.SUCCEEDED.value))
+        .cte("done")
+    )
     answer = union_all(
         select(true().label("fresh"), *(inserted.c[column.name] for column in CLAIM_COLUMNS)),
         select(false().label("fresh"), *(known.c[column.name] for column in CLAIM_COLUMNS)),
     )
-    applied = answer.add_cte(*effects(inserted))
+    applied = answer.add_cte(*effects(done))
     return Statement(applied), Statement(applied.add_cte(outbox.told(inserted, EventType.DONE)))
 
 
-def succeeded(inserted: CTE) -> Any:
-    """Whether the claim was made by this statement, and with success."""
-    return exists(select(1).where(inserted.c.outcome == constant(Outcome.SUCCEEDED.value)))
-
-
 def _insert(verdict: CTE, known: CTE, *, refusals: Mapping[str, StoredReceipt]) -> CTE:
-    """The claim with its receipt. Every later part needs its row, so its key is waited for first,
-    and with no lock held; that a lock is waited for is bounded from here on."""
-    receipt = _receipt(verdict, refusals)
-    row = {
-        "tenant": bindparam("tenant", type_=Text),
-        "operation": bindparam("operation", type_=Text),
-        "key": bindparam("key", type_=Text),
-        "fingerprint": bindparam("fingerprint", type_=LargeBinary),
-        "request": bindparam("request", type_=Text),
+    """The claims with their receipts. Every later part needs their rows, so keys are waited for
+    first, and with no other lock held; that a lock is waited for is bounded from here on."""
+    row: dict[str, Any] = {
+        **{name: verdict.c[name] for name in _CLAIM_ROW},
+        "updated_at": verdict.c.created_at,
         "state": constant(ClaimState.DONE.value),
-        **receipt,
-        "created_at": bindparam("now", type_=claims.c.created_at.type),
-        "updated_at": bindparam("now", type_=claims.c.created_at.type),
-        "expires_at": bindparam("expires_at", type_=claims.c.created_at.type),
+        **_receipt(verdict, refusals),
     }
     bound = select(
         func.set_config(constant("lock_timeout"), bindparam("lock_wait", type_=Text), true())
     )
-    source = select(*row.values()).where(
-        ~exists(select(known.c.id)), bound.scalar_subquery().is_not(None)
+    source = (
+        select(*row.values())
+        .where(
+            ~exists(select(known.c.id).where(_same_key(known, verdict))),
+            bound.scalar_subquery().is_not(None),
+        )
+        .order_by(*(verdict.c[name] for name in SCOPE))
     )
     return (
         insert(claims)
         .from_select(list(row), source)
-        .on_conflict_do_nothing(index_elements=["tenant", "operation", "key"])
+        .on_conflict_do_nothing(index_elements=SCOPE)
         .returning(*CLAIM_COLUMNS)
         .cte("inserted")
     )
@@ -126,16 +137,16 @@ def _receipt(verdict: CTE, refusals: Mapping[str, StoredReceipt]) -> dict[str, A
             else_=constant(Outcome.DECLINED.value),
         ),
         "receipt_status": case(
-            (refusal.is_(null()), bindparam("receipt_status", type_=SmallInteger)),
+            (refusal.is_(null()), verdict.c.receipt_status),
             else_=literal_column(str(status), SmallInteger),
         ),
         "receipt_headers": case(
-            (refusal.is_(null()), bindparam("receipt_headers", type_=Text)),
+            (refusal.is_(null()), verdict.c.receipt_headers),
             else_=constant(headers_text(headers)),
         ),
         "receipt_body": case(
             *((refusal == name, body) for name, body in bodies.items()),
-            else_=bindparam("receipt_body", type_=LargeBinary),
+            else_=verdict.c.receipt_body,
         ),
     }
 
@@ -151,9 +162,5 @@ def headers_text(headers: Sequence[tuple[str, str]]) -> str:
     return json.dumps(headers, ensure_ascii=False, separators=(",", ":"))
 
 
-def _is_the_key() -> Any:
-    return and_(
-        claims.c.tenant == bindparam("tenant", type_=Text),
-        claims.c.operation == bindparam("operation", type_=Text),
-        claims.c.key == bindparam("key", type_=Text),
-    )
+def _same_key(some: CTE, other: CTE) -> ColumnElement[bool]:
+    return and_(*(some.c[name] == other.c[name] for name in SCOPE))

@@ -7,8 +7,11 @@ expression language costs nothing after start-up, and keeps column names checked
 from collections.abc import Mapping
 from typing import Any, cast
 
+from sqlalchemy import ARRAY, CTE, bindparam, column, func, select
+from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.types import TypeEngine
 
 _DIALECT = asyncpg_dialect.dialect()
 
@@ -36,3 +39,11 @@ class Statement:
         """The arguments alone, in order: for `executemany`."""
         constants = self._constants
         return tuple(values[name] if name in values else constants[name] for name in self._names)
+
+
+def rows_given(columns: Mapping[str, TypeEngine[Any]]) -> CTE:
+    """Rows that come with a call, as a table: a statement gets a list of values for each column."""
+    given = func.unnest(
+        *(sql_cast(bindparam(name), ARRAY(kind)) for name, kind in columns.items())
+    ).table_valued(*(column(name, kind) for name, kind in columns.items()), name="given")
+    return select(given.render_derived()).cte("asked")

@@ -4,23 +4,22 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
-    BigInteger,
+    FromClause,
     Integer,
     Select,
-    Text,
-    bindparam,
     case,
     literal_column,
     null,
     or_,
     select,
+    true,
+    union_all,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.sql.elements import ColumnElement
 
 from ledger.account_tables import FLOOR_CHECK, LIMIT_CHECK, TRANSFER_KEYS, accounts, transfers
-from ledger.local_effects import LocalEffect, Values, constant, local_statement, succeeded
+from ledger.local_effects import LocalEffect, Values, constant, local_statement
 from operations.accounts import BALANCE_MINOR_MAX
 from operations.accounts_transfer import Refusal, TransferRequest
 from operations.declaration import Request
@@ -28,27 +27,24 @@ from operations.identities import business_id
 from operations.receipts import problem_receipt
 from operations.states import Outcome
 
-_tenant = bindparam("tenant", type_=Text)
-_payer = bindparam("payer", type_=Text)
-_payee = bindparam("payee", type_=Text)
-_currency = bindparam("currency", type_=Text)
-_amount = bindparam("amount_minor", type_=BigInteger)
+_ONE = literal_column("1", Integer)
+_COLUMNS = {
+    "transfer_id": transfers.c.id.type,
+    **{name: transfers.c[name].type for name in ("payer", "payee", "currency", "amount_minor")},
+}
 
 
-def _judged() -> Select[tuple[str | None]]:
-    """Why the transfer cannot be made, as the statement's snapshot has it, or NULL."""
-    payer, payee = accounts.alias("payer"), accounts.alias("payee")
-    one = select(literal_column("1", Integer).label("one")).subquery("one")
-    both = one.outerjoin(payer, (payer.c.tenant == _tenant) & (payer.c.id == _payer)).outerjoin(
-        payee, (payee.c.tenant == _tenant) & (payee.c.id == _payee)
-    )
-    left = payer.c.balance_minor - _amount
-    reached = payee.c.balance_minor + _amount
+def _judged(asked: CTE) -> Select[*tuple[Any, ...]]:
+    """Why each transfer cannot be made, as the statement's snapshot has it, or NULL."""
+    payer, payee = _account(asked, "payer"), _account(asked, "payee")
+    left = payer.c.balance_minor - asked.c.amount_minor
+    reached = payee.c.balance_minor + asked.c.amount_minor
+    currency = asked.c.currency
     refusal = case(
         (payer.c.id.is_(null()), constant(Refusal.PAYER_UNKNOWN.value)),
         (payee.c.id.is_(null()), constant(Refusal.PAYEE_UNKNOWN.value)),
         (
-            or_(payer.c.currency != _currency, payee.c.currency != _currency),
+            or_(payer.c.currency != currency, payee.c.currency != currency),
             constant(Refusal.CURRENCY_MISMATCH.value),
         ),
         (left < payer.c.floor_minor, constant(Refusal.INSUFFICIENT_FUNDS.value)),
@@ -61,52 +57,62 @@ def _judged() -> Select[tuple[str | None]]:
         ),
         else_=null(),
     )
-    return select(refusal.label("refusal")).select_from(both)
+    both = asked.outerjoin(payer, true()).outerjoin(payee, true())
+    return select(*asked.c, refusal.label("refusal")).select_from(both)
 
 
-def _apply(inserted: CTE) -> tuple[CTE, ...]:
-    """Lock both accounts in the order of their names, move the balances, write the transfer."""
-    locked = (
-        select(accounts.c.id)
-        .where(accounts.c.tenant == _tenant, _is_one_of_both(), succeeded(inserted))
-        .order_by(accounts.c.id)
-        .with_for_update(key_share=True)
-        .cte("locked")
+def _account(asked: CTE, side: str) -> FromClause:
+    """The account on one side of each transfer, by its key: no plan reads all of a tenant's."""
+    return (
+        select(accounts.c.id, accounts.c.currency, accounts.c.balance_minor, accounts.c.floor_minor)
+        .where(accounts.c.tenant == asked.c.tenant, accounts.c.id == asked.c[side])
+        .limit(_ONE)
+        .lateral(side)
     )
+
+
+def _apply(done: CTE) -> tuple[CTE, ...]:
+    """Lock all accounts in the order of their names, move the balances, write the transfers."""
+    locked = _locked(done)
     moved = (
         update(accounts)
-        # Said twice, so that no plan reads all accounts of the tenant.
-        .where(accounts.c.tenant == _tenant, _is_one_of_both(), accounts.c.id == locked.c.id)
+        .where(accounts.c.tenant == locked.c.tenant, accounts.c.id == locked.c.id)
         .values(
-            balance_minor=accounts.c.balance_minor
-            + case((locked.c.id == _payer, -_amount), else_=_amount),
-            revision=accounts.c.revision + literal_column("1"),
+            balance_minor=accounts.c.balance_minor + locked.c.delta,
+            revision=accounts.c.revision + _ONE,
         )
         .cte("moved")
     )
     row = {
-        "claim_id": inserted.c.id,
-        "id": bindparam("transfer_id", type_=Text),
-        "tenant": _tenant,
-        "payer": _payer,
-        "payee": _payee,
-        "currency": _currency,
-        "amount_minor": _amount,
-        "created_at": inserted.c.created_at,
+        **{name: done.c[name] for name in ("claim_id", "tenant", "payer", "payee", "currency")},
+        "id": done.c.transfer_id,
+        "amount_minor": done.c.amount_minor,
+        "created_at": done.c.created_at,
     }
-    written = (
-        insert(transfers)
-        .from_select(
-            list(row),
-            select(*row.values()).where(inserted.c.outcome == constant(Outcome.SUCCEEDED.value)),
-        )
-        .cte("written")
-    )
+    written = insert(transfers).from_select(list(row), select(*row.values())).cte("written")
     return moved, written
 
 
-def _is_one_of_both() -> ColumnElement[bool]:
-    return or_(accounts.c.id == _payer, accounts.c.id == _payee)
+def _locked(done: CTE) -> CTE:
+    """Both sides of each transfer, and by how much the balance changes. No two transfers in one
+    statement share an account, and every statement locks in the same order."""
+    leaving = select(done.c.tenant, done.c.payer.label("id"), (-done.c.amount_minor).label("delta"))
+    reaching = select(done.c.tenant, done.c.payee.label("id"), done.c.amount_minor.label("delta"))
+    both = union_all(leaving, reaching).subquery("both")
+    sides = select(*both.c).order_by(both.c.tenant, both.c.id).subquery("sides")
+    held = (
+        select(accounts.c.id)
+        .where(accounts.c.tenant == sides.c.tenant, accounts.c.id == sides.c.id)
+        .limit(_ONE)
+        .with_for_update(key_share=True)
+        .lateral("held")
+    )
+    return (
+        select(*sides.c)
+        .select_from(sides.join(held, true()))
+        .cte("locked")
+        .prefix_with("MATERIALIZED", dialect="postgresql")
+    )
 
 
 def _prepare(request: Request, workflow_id: str) -> tuple[Values, Values]:
@@ -129,8 +135,14 @@ def _prepare(request: Request, workflow_id: str) -> tuple[Values, Values]:
     return values, answer
 
 
+def _touches(values: Values) -> tuple[tuple[str, str, str], ...]:
+    tenant = values["tenant"]
+    return ("account", tenant, values["payer"]), ("account", tenant, values["payee"])
+
+
 _STATEMENT, _TELLING = local_statement(
-    _judged(),
+    _COLUMNS,
+    judged=_judged,
     refusals={
         refusal.value: problem_receipt(Outcome.DECLINED, detail=refusal.detail, code=refusal.value)
         for refusal in Refusal
@@ -141,6 +153,7 @@ EFFECT = LocalEffect(
     statement=_STATEMENT,
     telling=_TELLING,
     prepare=_prepare,
+    touches=_touches,
     guards=frozenset({FLOOR_CHECK, LIMIT_CHECK, *TRANSFER_KEYS}),
 )
 """A transfer: the claim, then the balances, then the entry; constraints have the last word."""

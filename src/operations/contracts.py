@@ -48,6 +48,9 @@ class Run(Payload):
     """What each provider promised when the operation was accepted, pinned."""
     recovered: bool = False
     """An earlier run of this operation ended without ending the operation."""
+    tells_trouble_only: bool = False
+    """Whether Temporal's lists are told nothing of a run in which all goes well. (Runs that were
+    started before there was the choice tell every state.)"""
 
 
 class RunEnd(Payload):

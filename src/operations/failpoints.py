@@ -90,10 +90,10 @@ _FINDINGS = "ledger.reconciliation_findings:ReconciliationFindings"
 
 PLACES: Mapping[Failpoint, str] = MappingProxyType(
     {
-        Failpoint.CLAIM_COMMITTING: "ledger.claims:Claims.claim",
-        Failpoint.CLAIM_COMMITTED: "ledger.claims:Claims.claim",
-        Failpoint.LOCAL_COMMITTING: "ledger.local:LocalOperations.perform",
-        Failpoint.LOCAL_COMMITTED: "ledger.local:LocalOperations.perform",
+        Failpoint.CLAIM_COMMITTING: "ledger.claims:Claims._claim_all",
+        Failpoint.CLAIM_COMMITTED: "ledger.claims:Claims._claim_all",
+        Failpoint.LOCAL_COMMITTING: "ledger.local:LocalOperations._commit",
+        Failpoint.LOCAL_COMMITTED: "ledger.local:LocalOperations._commit",
         Failpoint.RUN_STARTING: "runtime.temporal:TemporalExecutor._start",
         Failpoint.RUN_STARTED: "runtime.temporal:TemporalExecutor._start",
         Failpoint.ANSWER_SENDING: "api.boundary:_submit",

@@ -41,7 +41,6 @@ TASK_TIMEOUT = timedelta(seconds=5)
 _TENANT = SearchAttributeKey.for_keyword(search.OPERATION_TENANT)
 _OPERATION = SearchAttributeKey.for_keyword(search.OPERATION_NAME)
 _KEY = SearchAttributeKey.for_keyword(search.OPERATION_KEY)
-_STATE = SearchAttributeKey.for_keyword(search.OPERATION_STATE)
 
 _PROFILES = TypeAdapter(dict[str, ProviderProfile])
 
@@ -167,6 +166,7 @@ def run_of(claim: Claim, *, recovered: bool) -> Run:
         request_json=claim.request,
         profiles=_PROFILES.validate_json(claim.profiles),
         recovered=recovered,
+        tells_trouble_only=True,
     )
 
 
@@ -184,6 +184,5 @@ def _attributes(claim: Claim) -> TypedSearchAttributes:
             SearchAttributePair(_TENANT, claim.tenant),
             SearchAttributePair(_OPERATION, claim.operation),
             SearchAttributePair(_KEY, claim.key),
-            SearchAttributePair(_STATE, claim.state.value),
         ]
     )

@@ -220,13 +220,14 @@ async def test_a_duplicate_waits_a_bounded_time_and_then_says_in_progress(
     bank: RunningService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = transfer("cash", "sales", 5)
-    monkeypatch.setattr(local, "LOCK_WAIT_SECONDS", 9.0)
+    monkeypatch.setattr(local, "SHORT_WAIT_SECONDS", 9.0)
     async with connected(bank) as holder:
         await holder.execute("BEGIN")
         await holder.execute("SELECT FROM accounts WHERE id = 'cash' FOR UPDATE")
         # Not through the API: that would have the duplicate join the first, in one process.
         pending = asyncio.create_task(_perform(bank, _intent(bank, "k", body)))
         await until(lambda: _waiting(bank, 1))
+        monkeypatch.setattr(local, "SHORT_WAIT_SECONDS", 0.05)
         monkeypatch.setattr(local, "LOCK_WAIT_SECONDS", 0.2)
         duplicate = await bank.submit(TRANSFER, "k", body)
         await holder.execute("ROLLBACK")
@@ -237,6 +238,47 @@ async def test_a_duplicate_waits_a_bounded_time_and_then_says_in_progress(
     assert first.receipt is not None
     assert (again.status_code, again.content) == (201, first.receipt.body)
     assert await books(bank) == (1, 2, 0, 0)
+
+
+async def test_neighbours_in_one_statement_are_judged_and_held_up_each_by_itself(
+    bank: RunningService,
+) -> None:
+    """One account is held by somebody, one does not exist, one key is used: the others go on."""
+    for name in "abcdefgh":
+        await open_account(bank, name, floor=None)
+    used = await _perform(bank, _intent(bank, "used", transfer("cash", "a", 1)))
+    wishes = {
+        "used": transfer("cash", "a", 1),
+        "held": transfer("a", "b", 1),
+        "nobody": transfer("c", "missing", 1),
+        "poor": transfer("sales", "till", 10**14),
+        "plain": transfer("e", "f", 1),
+        "other": transfer("g", "h", 1),
+    }
+    await open_account(bank, "till")
+    async with connected(bank) as holder:
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT FROM accounts WHERE id = 'b' FOR UPDATE")
+        first = [
+            _perform(bank, _intent(bank, f"first{n}", transfer("g", "h", 1))) for n in range(2)
+        ]
+        asked = {key: _perform(bank, _intent(bank, key, body)) for key, body in wishes.items()}
+        tasks = {key: asyncio.create_task(call) for key, call in asked.items()}
+        await asyncio.gather(*first)
+        done = {key: await tasks[key] for key in wishes if key != "held"}
+        assert not tasks["held"].done()
+        await holder.execute("ROLLBACK")
+        done["held"] = await tasks["held"]
+    assert {key: claim.receipt and claim.receipt.status for key, claim in done.items()} == {
+        "used": 201,
+        "held": 201,
+        "nobody": 402,
+        "poor": 402,
+        "plain": 201,
+        "other": 201,
+    }
+    assert (done["used"].id, done["used"].fresh) == (used.id, False)
+    assert await balance(bank, "b") == 1
 
 
 async def test_an_account_that_others_hold_too_long_leaves_the_key_unused(

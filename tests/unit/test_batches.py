@@ -1,0 +1,135 @@
+"""Calls in batches: who comes alone goes at once; who comes meanwhile shares the next call."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from ledger.batches import Batches
+from ledger.database import StorageUnavailable
+
+
+class Desk:
+    """What performs the calls: it holds each until it is let go, and notes who came together."""
+
+    def __init__(self) -> None:
+        """Nobody has come."""
+        self.served: list[list[str]] = []
+        self.gates: list[asyncio.Event] = []
+        self.came = asyncio.Condition()
+        self.fails = False
+
+    async def perform(self, asked: Sequence[str]) -> Sequence[str]:
+        """Answer in upper case, when it is let go."""
+        self.served.append(list(asked))
+        self.gates.append(asyncio.Event())
+        async with self.came:
+            self.came.notify_all()
+        await self.gates[len(self.served) - 1].wait()
+        if self.fails:
+            raise StorageUnavailable("away")
+        return [each.upper() for each in asked]
+
+    async def has(self, count: int) -> None:
+        """Wait until so many calls have come."""
+        async with self.came:
+            await self.came.wait_for(lambda: len(self.served) >= count)
+
+
+def batches(desk: Desk, *, lanes: int = 1, size_max: int = 10) -> Batches[str, str]:
+    return Batches(
+        desk.perform,
+        marks=lambda each: (each.lower(),),
+        lanes=lanes,
+        size_max=size_max,
+        wait_seconds=30.0,
+    )
+
+
+async def asking(calls: Batches[str, str], *asked: str) -> list[asyncio.Task[str]]:
+    """Ask for each; returns when all wait."""
+    tasks = [asyncio.create_task(calls.call(each)) for each in asked]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_who_comes_to_a_free_lane_goes_at_once_and_the_others_together() -> None:
+    desk = Desk()
+    calls = batches(desk)
+    tasks = await asking(calls, "a", "b", "c")
+    await desk.has(1)
+    desk.gates[0].set()
+    await desk.has(2)
+    desk.gates[1].set()
+    assert await asyncio.gather(*tasks) == ["A", "B", "C"]
+    assert desk.served == [["a"], ["b", "c"]]
+
+
+async def test_a_batch_has_a_bound_and_no_twins() -> None:
+    desk = Desk()
+    calls = batches(desk, size_max=2)
+    tasks = await asking(calls, "first", "b", "B", "c", "d")
+    for count in range(1, 4):
+        await desk.has(count)
+        desk.gates[count - 1].set()
+    assert await asyncio.gather(*tasks) == ["FIRST", "B", "B", "C", "D"]
+    assert desk.served == [["first"], ["b", "c"], ["B", "d"]]
+
+
+async def test_a_failure_is_told_to_everybody_in_it_and_to_nobody_else() -> None:
+    desk = Desk()
+    calls = batches(desk)
+    alone, *together = await asking(calls, "a", "b", "c")
+    await desk.has(1)
+    desk.gates[0].set()
+    assert await alone == "A"
+    await desk.has(2)
+    desk.fails = True
+    desk.gates[1].set()
+    for task in together:
+        with pytest.raises(StorageUnavailable):
+            await task
+    desk.fails = False
+    (again,) = await asking(calls, "b")
+    await desk.has(3)
+    desk.gates[2].set()
+    assert await again == "B"
+
+
+async def test_who_gives_up_is_not_served_and_holds_up_nobody() -> None:
+    desk = Desk()
+    calls = batches(desk)
+    first, gone, stays = await asking(calls, "a", "b", "c")
+    await desk.has(1)
+    gone.cancel()
+    await asyncio.wait({gone})
+    desk.gates[0].set()
+    await desk.has(2)
+    desk.gates[1].set()
+    assert await asyncio.gather(first, stays) == ["A", "C"]
+    assert desk.served == [["a"], ["c"]]
+
+
+async def test_the_lane_of_somebody_who_gives_up_goes_to_those_who_wait() -> None:
+    desk = Desk()
+    calls = batches(desk)
+    first, waits = await asking(calls, "a", "b")
+    await desk.has(1)
+    first.cancel()
+    await desk.has(2)
+    desk.gates[1].set()
+    assert await waits == "B"
+
+
+async def test_who_waited_too_long_is_refused() -> None:
+    desk = Desk()
+    calls = Batches(
+        desk.perform, marks=lambda each: (each.lower(),), lanes=1, size_max=10, wait_seconds=-1.0
+    )
+    first, late = await asking(calls, "a", "b")
+    await desk.has(1)
+    desk.gates[0].set()
+    assert await first == "A"
+    with pytest.raises(StorageUnavailable):
+        await late
+    assert desk.served == [["a"]]
