@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+import ledger.reconciliation_pages
 from ledger.claims import Intent
+from operations.failpoints import VARIABLE, Failpoint, from_environment
 from operations.keys import Purpose, derived_key, workflow_id
 from runtime.settings import Settings
 from support.books import Books
@@ -111,3 +113,23 @@ async def test_a_tenant_is_told_once_of_each_finding_about_its_operations_and_of
         ("late", "late-0"),
         ("provider_only", "lost"),
     }
+
+
+@pytest.mark.parametrize("place", [Failpoint.FINDINGS_COMMITTING, Failpoint.FINDINGS_COMMITTED])
+async def test_a_page_that_fails_around_its_commit_tells_of_each_finding_once(
+    loopback: Settings,
+    tenant: str,
+    world: World,
+    place: Failpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    armed = from_environment({VARIABLE: f"{place}:1:raise"})
+    monkeypatch.setattr(ledger.reconciliation_pages, "fail_at", armed)
+    async with running_service(loopback, tenant=tenant) as service:
+        await service.operator.put("/v1/endpoints/all", json={"url": "http://127.0.0.1:9/"})
+        await seed(service, world, stranger=f"{tenant}-other")
+        assert len((await reconcile(service, "only"))["findings"]) == 9
+        query = "SELECT subject, count(*) FROM outbox WHERE type = 'finding.opened' GROUP BY 1"
+        async with service.ledger.database.connection() as connection:
+            told = [row["count"] for row in await connection.fetch(query)]
+    assert told == [1] * 6
