@@ -102,6 +102,13 @@ async def undelivered(url: str) -> list[str]:
     return [f"{events} events, {proofs} messages"] if events or proofs else []
 
 
+async def entities(url: str) -> dict[str, str]:
+    """The states that webhooks have told of, by the provider's IDs."""
+    async with connected(url) as connection:
+        rows = await connection.fetch("SELECT entity, state FROM entities")
+    return {row["entity"]: row["state"] for row in rows}
+
+
 async def deliveries(url: str, records: Sequence[Record]) -> tuple[Delivery, ...]:
     """What webhooks have made of each entity, beside what its provider says of it."""
     async with connected(url) as connection:

@@ -69,8 +69,8 @@ class Lanes:
 
     def seconds_left(self) -> float:
         """An estimate, from the pace so far."""
-        passed = time.monotonic() - self.began
-        return passed / len(self.outcomes) * (len(self.scenarios) - len(self.outcomes))
+        mean = sum(one.seconds for one in self.outcomes.values()) / len(self.outcomes)
+        return mean * (len(self.scenarios) - len(self.outcomes)) / self.count
 
     async def _lane(self, waiting: deque[Scenario]) -> None:
         """Play what waits. After a scenario that went wrong, go on with a fresh rig."""

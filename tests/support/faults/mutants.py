@@ -140,14 +140,17 @@ def _receipt_outside_the_business_transaction() -> None:
 
     complete = Progresses.complete
 
-    async def in_two_steps(self: Progresses, completion: Any, *, now: datetime) -> Any:
+    async def in_two_steps(
+        self: Progresses, completion: Any, *, now: datetime, reset: bool = False
+    ) -> Any:
         from operations.failpoints import fail_at
 
         async with self._database.connection() as connection:
             state = await connection.fetchval(
                 "SELECT state FROM claims WHERE id = $1", completion.claim_id
             )
-        end = await complete(self, completion.model_copy(update={"answer": None}), now=now)
+        receipt_only = completion.model_copy(update={"answer": None})
+        end = await complete(self, receipt_only, now=now, reset=reset)
         if state == "done":
             return end  # as the real one: what has ended is not written again
         fail_at(Failpoint.COMPLETION_COMMITTED)

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from operations.keys import Purpose, derived_key
 from support.checker.evidence import EffectRow, Expected, Record, Seed
+from support.faults import gather
 from support.faults.rig import Rig
 
 SECRET = "whsec_" + "c3VpdGU=" * 4
@@ -69,6 +70,20 @@ async def take_leave(rig: Rig, endpoint: Endpoint) -> None:
         etag = seen.headers.get("etag", "*")
         await http.delete("/v1/endpoints/suite", headers={"If-Match": etag})
     await endpoint.stop()
+
+
+async def untold(rig: Rig, *, prefix: str) -> list[str]:
+    """What providers have done for the claims of `prefix`, and no webhook has told us of yet."""
+    ledger = await gather.from_ledger(rig.stack.postgres.url, prefix=prefix)
+    told = await gather.entities(rig.stack.postgres.url)
+    keys = {expected.key for expected in ledger.expected}
+    return [
+        f"{record.provider} has not told of {record.id}, {record.state}"
+        for record in await gather.from_providers(rig.stack.providers_url)
+        if record.provider in TELLING
+        and record.reference in keys
+        and told.get(record.id) != record.state
+    ]
 
 
 def settings() -> dict[str, str]:

@@ -70,6 +70,11 @@ class Scenario:
 API_POINTS = ("claim.*", "local.*", "run.*", "answer.*", "webhook.*", "update.*")
 DOUBTFUL = (Trouble("acquirer", "commit_then_drop"), Trouble("acquirer", "rate_limit", seconds=0.3))
 """Makes the legacy charges need a row, a look-up, and a mark that is taken back."""
+LAGGING = (
+    Trouble("acquirer", "lookup_lag", times=6, seconds=2.0),
+    Trouble("acquirer", "commit_then_drop", operation="charge", times=3),
+)
+"""Makes charges unknown for longer than a webhook takes."""
 SLOW = (Trouble("warehouse", "slow", times=3, seconds=0.8),)
 NTH = {
     "claim.*": 3,
@@ -117,10 +122,17 @@ def _at(point: Failpoint, mode: Mode) -> Scenario:
         child="api" if any(fnmatch(point, pattern) for pattern in API_POINTS) else "worker",
         arms=f"{point}:{nth}:{mode}",
         infra=Infra.TERMINATE if point in RECOVERS else Infra.NONE,
-        troubles=DOUBTFUL + (SLOW if point in RECOVERS else ()),
+        troubles=_troubles(point),
         mix=_mix(point),
         needs=frozenset({Need.FIRED, Need.SUPPRESSED, Need.RESOLVED}),
     )
+
+
+def _troubles(point: Failpoint) -> tuple[Trouble, ...]:
+    """What has to go wrong for the point to be reached."""
+    if fnmatch(point, "update.*"):
+        return LAGGING
+    return DOUBTFUL + SLOW if point in RECOVERS else DOUBTFUL
 
 
 def _mix(point: Failpoint) -> str:
@@ -180,10 +192,6 @@ def of_providers() -> list[Scenario]:
         found.append(
             Scenario(f"providers-{mode}", mode, "provider", troubles=troubles, needs=needs)
         )
-    lagging = (
-        Trouble("acquirer", "lookup_lag", times=6, seconds=2.0),
-        Trouble("acquirer", "commit_then_drop", operation="charge", times=3),
-    )
     found.append(
         Scenario(
             "look-ups-that-lag",
@@ -191,7 +199,7 @@ def of_providers() -> list[Scenario]:
             "provider",
             mix="payments.charge_legacy",
             guarantee="queryable",
-            troubles=lagging,
+            troubles=LAGGING,
             needs=frozenset({Need.RESOLVED}),
         )
     )

@@ -20,8 +20,9 @@ from support.faults.rig import HANG_SECONDS, Rig
 SETTLE_SECONDS = 60.0
 """From the first request to the last receipt, the fault in between."""
 
-REST_SECONDS = 30.0
-"""From the last receipt until every claim has come to rest, and every message has arrived."""
+REST_SECONDS = 60.0
+"""From the last receipt until every claim has come to rest, and every message has arrived: twice
+the lease of an event whose deliverer was killed."""
 
 FAULT_AFTER_SECONDS = 0.3
 """Operations are under way by then."""
@@ -115,14 +116,6 @@ class Player:
             await neighbours.introduce(self.rig, self._endpoint)
         if scenario.arms:
             self.rig.arm(scenario.child, scenario.arms)
-        for trouble in scenario.troubles:
-            await self.rig.fault(
-                trouble.provider,
-                trouble.mode,
-                operation=trouble.operation,
-                times=trouble.times,
-                seconds=trouble.seconds,
-            )
         match scenario.infra:
             case Infra.DATABASE_CUTS:
                 await self.rig.through_a_proxy(cut_every=CUT_EVERY)
@@ -142,6 +135,7 @@ class Player:
         left: list[str] = []
         for number in range(ROUNDS_MAX):
             of_round = f"{prefix}{number}-"
+            await self._trouble(scenario)
             jobs = jobs_of(scenario.mix, of_round)
             submitting = asyncio.create_task(client.run(jobs, seconds=SETTLE_SECONDS))
             await self._interfere(scenario, of_round)
@@ -152,6 +146,18 @@ class Player:
             if stuck or scenario.mix == "reconciled" or self._has_struck(scenario):
                 break
         return left
+
+    async def _trouble(self, scenario: Scenario) -> None:
+        """Have providers misbehave."""
+        await self.rig.admin("DELETE", "/admin/faults")
+        for trouble in scenario.troubles:
+            await self.rig.fault(
+                trouble.provider,
+                trouble.mode,
+                operation=trouble.operation,
+                times=trouble.times,
+                seconds=trouble.seconds,
+            )
 
     def _has_struck(self, scenario: Scenario) -> bool:
         """Whether everything that was armed has fired."""
@@ -211,6 +217,7 @@ class Player:
                 left = await gather.open_claims(self.rig.stack.postgres.url, prefix=prefix)
                 if scenario.mix == "messages":
                     left += await gather.undelivered(self.rig.stack.postgres.url)
+                    left += await neighbours.untold(self.rig, prefix=prefix)
             if left:
                 await asyncio.sleep(0.3)
         return left
