@@ -4,8 +4,6 @@ import asyncio
 import collections
 import json
 import random
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 
@@ -13,6 +11,7 @@ from operations.keys import Purpose, derived_key, workflow_id
 from runtime.settings import Settings
 from support.boundary import CHARGE_PATH, raw_connection, raw_request, run_sql
 from support.service import CHARGE, RunningService, running_service
+from support.worker_process import api_process, worker_process
 from support.world import World
 
 SEED = 20261130
@@ -72,32 +71,27 @@ async def test_thousand_submissions_that_vanish_leave_one_effect_each(
     assert max(collections.Counter(row["key"] for row in charges).values()) == 1
 
 
-@asynccontextmanager
-async def _two_of_each(settings: Settings, tenant: str) -> AsyncGenerator[list[RunningService]]:
-    """Two APIs and two workers on one database and one task queue."""
-    async with AsyncExitStack() as resources:
-        yield [
-            await resources.enter_async_context(running_service(settings, tenant=tenant))
-            for _ in range(2)
-        ]
-
-
 async def test_two_apis_and_two_workers_pass_a_storm(
     settings: Settings, tenant: str, world: World
 ) -> None:
+    """Four processes on one database and one task queue."""
     async with (
-        _two_of_each(settings, tenant) as services,
+        running_service(settings, tenant=tenant, with_worker=False) as service,
+        worker_process(settings),
+        worker_process(settings),
+        api_process(settings) as one,
+        api_process(settings) as other,
         aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=100)
         ) as session,
     ):
 
         async def submit(key: str, number: int) -> bytes:
-            service = services[number % 2]
+            url = (one, other)[number % 2]
             headers = {"Authorization": f"Bearer {service.token}", "Prefer": "wait=60"}
             for _ in range(TRIES):
                 async with session.put(
-                    f"{service.url}{CHARGE_PATH}/{key}", json=CHARGE, headers=headers
+                    f"{url}{CHARGE_PATH}/{key}", json=CHARGE, headers=headers
                 ) as answer:
                     assert answer.status in {201, 202, 503}, await answer.text()
                     if answer.status == 201:
@@ -110,7 +104,7 @@ async def test_two_apis_and_two_workers_pass_a_storm(
         answers = await asyncio.gather(*same, *distinct)
         assert len(set(answers[:DUPLICATES])) == 1
         assert len(set(answers[DUPLICATES:])) == DISTINCT
-        assert await run_sql(services[0], CLAIMS, tenant) == DISTINCT + 1
+        assert await run_sql(service, CLAIMS, tenant) == DISTINCT + 1
     ours = {_derived(tenant, key) for key in ["same", *(f"own-{n}" for n in range(DISTINCT))]}
     charges = [row["key"] for row in await world.ledger("payments", "charge")]
     assert sorted(key for key in charges if key in ours) == sorted(ours)

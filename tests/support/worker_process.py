@@ -1,4 +1,4 @@
-"""A worker in a process of its own, to be killed or asked to stop."""
+"""A worker, or an API, in a process of its own, to be killed or asked to stop."""
 
 import asyncio
 import os
@@ -6,8 +6,13 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import httpx
+
 from operations.failpoints import VARIABLE
+from runtime.embedded.ports import port_or_pick
 from runtime.settings import Settings
+
+READY_SECONDS = 40.0
 
 
 @asynccontextmanager
@@ -18,6 +23,37 @@ async def worker_process(
 
     `failpoint` is `name:nth:mode`, see `operations.failpoints`.
     """
+    process = await _child("worker", settings, **{VARIABLE: failpoint})
+    try:
+        yield process
+    finally:
+        await _end(process)
+
+
+@asynccontextmanager
+async def api_process(settings: Settings) -> AsyncGenerator[str]:
+    """`tallystick api` as a child, killed at the end; yields its address once it is ready."""
+    port = port_or_pick(0)
+    process = await _child("api", settings, TALLYSTICK_API_PORT=str(port))
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as http:
+            while not await _is_ready(http, url):
+                assert process.returncode is None, "the API has ended while it started"
+                await asyncio.sleep(0.05)
+        yield url
+    finally:
+        await _end(process)
+
+
+async def _is_ready(http: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(f"{url}/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def _child(command: str, settings: Settings, **more: str) -> asyncio.subprocess.Process:
     secret = settings.database_url.get_secret_value()
     environment = {
         **os.environ,
@@ -27,21 +63,21 @@ async def worker_process(
         "TALLYSTICK_TEMPORAL_TASK_QUEUE": settings.temporal_task_queue,
         "TALLYSTICK_WORKER_HEALTH_PORT": "0",
         "TALLYSTICK_WORKER_DRAIN_SECONDS": "10",
-        VARIABLE: failpoint,
         **{
             f"TALLYSTICK_{name.upper()}_URL": getattr(settings, f"{name}_url")
             for name in ("payments", "acquirer", "warehouse", "carrier", "mail")
         },
+        **more,
     }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "runtime.cli", "worker"),
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "runtime.cli", command),
         env=environment,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
