@@ -1,4 +1,4 @@
-"""Writes the figures of a whole run into `docs/proof.md`, between their marks."""
+"""Writes the figures of a whole run into `docs/proof.md`, between their marks, and beside it."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from support.checker.report import Outcome, Report, as_json, summed
 from support.faults.hunt import Hunted
 
 PAGE = Path("docs/proof.md")
-FIGURES = Path("docs/proof/faults.json")
 
 _MODES: dict[str, frozenset[str]] = {
     "parts, providers, operators": frozenset({"infrastructure", "provider", "operator"}),
@@ -38,10 +37,11 @@ _COLUMNS = {
 }
 
 
-def publish_report(report: Report) -> None:
+def publish_report(report: Report, *, page: Path = PAGE) -> None:
     """Write a run's figures, scenario by scenario as JSON and summed up on the page."""
-    FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text(as_json(report))
+    beside = page.with_suffix("")
+    beside.mkdir(exist_ok=True)
+    (beside / "faults.json").write_text(as_json(report))
     by_fault = {
         title: [one for one in report.outcomes if one.mode in modes]
         for title, modes in _MODES.items()
@@ -51,10 +51,10 @@ def publish_report(report: Report) -> None:
         for name, title in _GUARANTEES.items()
     }
     tables = (_summed("faults", by_fault), _summed("providers", by_guarantee))
-    _replace("faults", "\n\n".join((_summary(report), *tables, *_bad(report))))
+    _replace(page, "faults", "\n\n".join((_summary(report), *tables, *_bad(report))))
 
 
-def publish_hunted(hunted: Sequence[Hunted]) -> None:
+def publish_hunted(hunted: Sequence[Hunted], *, page: Path = PAGE) -> None:
     """Write which mutants were noticed, and by what."""
     rows = [
         (
@@ -66,18 +66,19 @@ def publish_hunted(hunted: Sequence[Hunted]) -> None:
     ]
     caught = sum(one.is_caught for one in hunted)
     table = _table(("guard taken out", "scenario", "noticed by invariant"), rows)
-    _replace("mutants", f"**{caught} of {len(hunted)}** were noticed.\n\n{table}")
+    _replace(page, "mutants", f"**{caught} of {len(hunted)}** were noticed.\n\n{table}")
 
 
 def _summary(report: Report) -> str:
     armed = [one for one in report.outcomes if one.fault and one.mode in {"kill", "hang", "raise"}]
     points = len({one.fault for one in armed})
     fired = sum(one.fired > 0 for one in armed)
-    violations = report.totals()["violations"]
+    totals = report.totals()
     return (
         f"Of {report.began}, `make faults SEED={report.seed}`, {report.lanes} at a time on"
         f" {os.cpu_count()} cores: **{len(report.outcomes)} of {report.planned} scenarios** in"
-        f" {report.seconds / 60:.0f} minutes, **{violations} violations**.\n"
+        f" {report.seconds / 60:.1f} minutes; violations: **{totals['violations']}**;"
+        f" not seen: **{totals['missing']}**.\n"
         f"{points} failpoints in three modes: {fired} of {len(armed)} that were armed by themselves"
         " fired. Scenario by scenario: [faults.json](proof/faults.json)."
     )
@@ -105,11 +106,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---")
 
 
-def _replace(mark: str, text: str) -> None:
+def _replace(page: Path, mark: str, text: str) -> None:
     """Put `text` between `<!-- mark -->` and `<!-- /mark -->`. Raises ValueError without them."""
-    page = PAGE.read_text()
     between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-    written, count = between.subn(lambda found: f"{found[1]}{text}\n{found[2]}", page)
+    written, count = between.subn(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text())
     if count != 1:
-        raise ValueError(f"{PAGE} has no place for {mark}")
-    PAGE.write_text(written)
+        raise ValueError(f"{page} has no place for {mark}")
+    page.write_text(written)
