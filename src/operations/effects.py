@@ -93,6 +93,21 @@ class Effect:
         """Whether a person said that nothing is there, and nothing has been sent since."""
         return self.state is EffectState.ABSENT and self.vouched_sends == self.sends
 
+    @property
+    def may_be_twice(self) -> bool:
+        """Whether it was sent again after it had proved absent: its first request may still come,
+        at a provider that breaks the promise of its own horizon."""
+        sent_again = self.state is EffectState.CONFIRMED and self.sends > 1
+        return sent_again and self.profile.guarantee is Guarantee.QUERYABLE
+
+    def seen_again(self, answer: StepAnswer) -> "Effect":
+        """This confirmed effect, with what else the books show under its reference."""
+        if answer.kind is not Kind.CONFIRMED or answer.provider_reference is None:
+            return self
+        found = (answer.provider_reference, *answer.duplicates)
+        others = tuple(reference for reference in found if reference != self.provider_reference)
+        return replace(self, duplicates=others)
+
     def horizon(self) -> datetime | None:
         """From when on "not found" counts: the latest send plus the provider's horizon."""
         if self.last_sent_at is None:

@@ -25,6 +25,9 @@ UNDO_HEAD_START_SECONDS = 10.0
 PIVOT_BEFORE_CANCEL = "pivot-before-cancel"
 """A run honours a cancel only when it knows where it stands. Older histories did so at once."""
 
+LOOK_AGAIN = "look-again"
+"""What was sent again is looked up before the end. Older histories trusted the horizon."""
+
 
 class Saga:
     """The steps of one operation."""
@@ -53,6 +56,10 @@ class Saga:
     async def finish(self) -> None:
         """Every step is performed: from here on there is no cancel. Raises Cancelled when one was
         taken before that."""
+        for step in self.operation.steps:
+            action = self.journal.action(step.name)
+            if action is not None and self._may_have_come_late(step, action):
+                await self._undo_duplicates(step, await self.settler.look_again(action))
         if self.settler.stopping:
             await self._honour_cancel()
         self.settler.completing = True
@@ -162,13 +169,24 @@ class Saga:
         if action is None or step.name in self.settler.given_up:
             return None
         settled = await self.settler.settle(action.identity)
-        return self.journal.put(replace(settled, tombstone=True))
+        entombed = self.journal.put(replace(settled, tombstone=True))
+        if self._may_have_come_late(step, entombed):
+            return await self.settler.look_again(entombed)
+        return entombed
+
+    def _may_have_come_late(self, step: Step, action: Effect) -> bool:
+        """Whether the books have to be asked once more, as late as can be: before the end."""
+        return step.undo is not None and action.may_be_twice and workflow.patched(LOOK_AGAIN)
 
     async def _undo_duplicates(self, step: Step, action: Effect) -> None:
         """Take back what stands twice in the provider's books: one effect is kept."""
         if step.undo is None:
             return
-        for ordinal, reference in enumerate(action.duplicates, start=1):
+        known = self.journal.duplicates(step.name)
+        targets = {undo.undoes for undo in known}
+        found = [reference for reference in action.duplicates if reference not in targets]
+        first = max((undo.ordinal for undo in known), default=0) + 1
+        for ordinal, reference in enumerate(found, start=first):
             request = step.undo.request(provider_reference=reference, forward=action.request)
             self.journal.plan(step, request, purpose=Purpose.DUPLICATE, ordinal=ordinal)
         doubled = self.journal.duplicates(step.name)

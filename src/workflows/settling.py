@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from operations.contracts import CancelRequest, Decision, Kind, Run, RunEnd, StepAnswer, StepCall
 from operations.decisions import MoveKind, next_move
-from operations.declaration import SagaOperation, Step
+from operations.declaration import SagaOperation
 from operations.effects import Effect
 from operations.keys import Purpose
 from operations.states import ClaimState, EffectState, Verdict
@@ -22,6 +22,9 @@ from workflows.verdicts import Ticket, Verdicts
 
 _VISIBLE = frozenset({EffectState.PLANNED, EffectState.UNKNOWN, EffectState.ABSENT})
 """States after a call that mean trouble: people want to see them while they last."""
+
+LOOKS_AGAIN = 3
+"""How often books that cannot be read are asked for what came late. Reconciliation asks later."""
 
 
 class Settler:
@@ -114,6 +117,17 @@ class Settler:
                             continue
                     await self._call(effect, move.kind)
 
+    async def look_again(self, effect: Effect) -> Effect:
+        """Ask the books once more for a confirmed effect, a few times if they cannot be read: has
+        another come late under its reference?"""
+        answer = await self._ask_books(effect)
+        for _ in range(LOOKS_AGAIN):
+            if answer.kind is not Kind.UNREADABLE:
+                break
+            await workflow.sleep(effect.profile.lookup_interval_seconds)
+            answer = await self._ask_books(effect)
+        return self.journal.put(effect.seen_again(answer))
+
     async def park(self, effect: Effect) -> Identity:
         """Wait until a person, or the provider's records, decide. No timer ends this."""
         slot = (effect.step, effect.purpose)
@@ -179,10 +193,11 @@ class Settler:
         call = self._step_call(effect)
         summary = f"{effect.action} at {effect.profile.provider}"
         step = self.operation.step(effect.step)
-        if step.is_elsewhere:
-            answer = await self._call_elsewhere(step, call, kind, summary=summary)
-        elif kind is MoveKind.LOOK_UP:
-            answer = await calls.look_up(call, summary=f"look up {summary}")
+        if kind is MoveKind.LOOK_UP:
+            answer = await self._ask_books(effect)
+        elif step.is_elsewhere:
+            answer = await elsewhere.perform(step, call, summary=summary)
+            self._note_written(call, answer)
         elif call.recorded:
             answer = await calls.perform(call, summary=summary)
             self._note_written(call, answer)
@@ -199,14 +214,13 @@ class Settler:
             return answer
         return answer.model_copy(update={"sent_at": answer.sent_at or answer.at})
 
-    async def _call_elsewhere(
-        self, step: Step, call: StepCall, kind: MoveKind, *, summary: str
-    ) -> StepAnswer:
-        if kind is MoveKind.LOOK_UP:
-            return await elsewhere.look_up(step, call, summary=f"look up {summary}")
-        answer = await elsewhere.perform(step, call, summary=summary)
-        self._note_written(call, answer)
-        return answer
+    async def _ask_books(self, effect: Effect) -> StepAnswer:
+        call = self._step_call(effect)
+        summary = f"look up {effect.action} at {effect.profile.provider}"
+        step = self.operation.step(effect.step)
+        if step.is_elsewhere:
+            return await elsewhere.look_up(step, call, summary=summary)
+        return await calls.look_up(call, summary=summary)
 
     def _note_written(self, call: StepCall, answer: StepAnswer) -> None:
         """A send that the ledger refused has written nothing: tell it again later."""
