@@ -119,7 +119,7 @@ class Lab:
                 *command,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": str(SUBJECTS), **environment},
+                env={**os.environ, "PYTHONPATH": _python_path(), **environment},
             )
         child = Child(name, process, log)
         self._children.append(child)
@@ -298,3 +298,7 @@ class Lab:
 
     async def _stop_children(self) -> None:
         await self.stop(*reversed(self._children))
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, (str(SUBJECTS), os.environ.get("PYTHONPATH"))))
