@@ -16,10 +16,13 @@ BEAT_SECONDS = 1.0
 
 
 def beats(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Beat from the beginning of `work` to its end."""
+    """Beat from the beginning of `work` to its end, where Temporal listens: a local activity dies
+    with its workflow task."""
 
     @functools.wraps(work)
     async def beating(*args: P.args, **kwargs: P.kwargs) -> T:
+        if activity.info().heartbeat_timeout is None:
+            return await work(*args, **kwargs)
         beat = asyncio.create_task(_beat())
         try:
             return await work(*args, **kwargs)

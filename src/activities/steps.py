@@ -4,16 +4,15 @@ Provider errors become answers here; they never fail an activity. What fails one
 down, a bug) is retried by Temporal, safely: a keyed call by its key, others by their effect row.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 from temporalio import activity
 
+from activities.beating import beats
 from ledger.ledger import Ledger
 from ledger.sends import LEAVES_WITHIN, Permit
 from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
@@ -22,9 +21,6 @@ from operations.failpoints import Failpoint, fail_at
 from operations.guarantees import ProviderProfile
 from operations.keys import Purpose
 from providers.contract import Provider, ProviderRecord
-
-BEAT_SECONDS = 1.0
-"""How often a waiting activity says that it is alive."""
 
 STALE_SECONDS = LEAVES_WITHIN.total_seconds()
 """A request leaves this soon after we began, or not at all; see `ledger.sends`."""
@@ -40,6 +36,7 @@ class StepActivities:
     providers: Mapping[str, Provider]
 
     @activity.defn(name=PERFORM_STEP)
+    @beats
     async def perform(self, call: StepCall) -> StepAnswer:
         """Send one request, with its row committed first where that is asked for."""
         reset = activity.info().workflow_run_id != call.first_run_id
@@ -47,20 +44,19 @@ class StepActivities:
         if provider is None:
             answer = _not_configured(call, Kind.UNAVAILABLE)
             return answer.model_copy(update={"reset": reset})
-        async with _heartbeat():
-            try:
-                if call.recorded:
-                    answer = await self._perform_recorded(provider, call, reset=reset)
-                else:
-                    answer = await self._perform_plainly(provider, call, reset=reset)
-            except Declined as no:
-                answer = StepAnswer(
-                    kind=Kind.DECLINED,
-                    at=_now(),
-                    code=no.code,
-                    reason=no.reason,
-                    rolled_back=True,
-                )
+        try:
+            if call.recorded:
+                answer = await self._perform_recorded(provider, call, reset=reset)
+            else:
+                answer = await self._perform_plainly(provider, call, reset=reset)
+        except Declined as no:
+            answer = StepAnswer(
+                kind=Kind.DECLINED,
+                at=_now(),
+                code=no.code,
+                reason=no.reason,
+                rolled_back=True,
+            )
         fail_at(Failpoint.STEP_ANSWERING)
         return answer.model_copy(update={"reset": reset})
 
@@ -226,25 +222,6 @@ def _found(records: tuple[ProviderRecord, ...]) -> StepAnswer:
         found={name: value for name, value in found.items() if value is not None},
         reason="Its answer was lost; it was found in the provider's books",
     )
-
-
-@asynccontextmanager
-async def _heartbeat() -> AsyncGenerator[None]:
-    """Tell Temporal every second that the worker lives: a dead one is noticed in seconds."""
-    if activity.info().heartbeat_timeout is None:
-        yield
-        return
-    beating = asyncio.create_task(_beat())
-    try:
-        yield
-    finally:
-        beating.cancel()
-
-
-async def _beat() -> None:
-    while True:
-        await asyncio.sleep(BEAT_SECONDS)
-        activity.heartbeat()
 
 
 def _now() -> datetime:
