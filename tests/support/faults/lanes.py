@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import time
+import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.embedded.errors import EmbeddedError
 from support.checker.report import Outcome
 from support.directories import open_directory
 from support.faults import neighbours
@@ -64,13 +66,20 @@ class Lanes:
         waiting = deque(self.scenarios)
         async with asyncio.TaskGroup() as lanes:
             for _ in range(min(self.count, len(waiting))):
-                lanes.create_task(self._lane(waiting))
+                lanes.create_task(self._lane_or_none(waiting))
         return tuple(self.outcomes[s.name] for s in self.scenarios if s.name in self.outcomes)
 
     def seconds_left(self) -> float:
         """An estimate, from the pace so far."""
         mean = sum(one.seconds for one in self.outcomes.values()) / len(self.outcomes)
         return mean * (len(self.scenarios) - len(self.outcomes)) / self.count
+
+    async def _lane_or_none(self, waiting: deque[Scenario]) -> None:
+        """A lane whose stack does not start leaves its scenarios to the others."""
+        try:
+            await self._lane(waiting)
+        except EmbeddedError:
+            traceback.print_exc()
 
     async def _lane(self, waiting: deque[Scenario]) -> None:
         """Play what waits. After a scenario that went wrong, go on with a fresh rig."""
