@@ -44,12 +44,18 @@ INTERFACE = Interface(
             },
             target="sale",
         ),
+        "void": Call(
+            "/voids",
+            {"reference": Field("reference"), "charge_reference": Field("sale_reference")},
+            target="sale",
+        ),
     },
     documented={
         **COMMON_ANSWERS,
         (402, "card_declined"): Meaning.DECLINED,
         (402, "refund_exceeds_charge"): Meaning.DECLINED,
         (402, "refund_refused"): Meaning.DECLINED,
+        (402, "void_refused"): Meaning.DECLINED,
         # Never "nothing to refund": the sale may only not be there yet.
         (404, "charge_unknown"): Meaning.NOT_APPLIED,
     },
@@ -57,8 +63,9 @@ INTERFACE = Interface(
 
 
 class SimulatedAcquirer(SimulatedClient):
-    """Actions: `charge` {reference, amount_minor, currency, card, description?} and
-    `refund` {reference, charge_id, amount_minor, currency}."""
+    """Actions: `charge` {reference, amount_minor, currency, card, description?},
+    `refund` {reference, charge_id, amount_minor, currency} and `void` {reference,
+    charge_reference}, which takes back what stands under our reference, if anything does."""
 
     def __init__(
         self,

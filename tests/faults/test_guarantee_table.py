@@ -5,7 +5,8 @@ How to read a row. `provider` is who is under test and what it promises. `call` 
 a step, or the undo of it (after which the operation is compensated). `faults` are what the
 simulated provider does to it, in order. Then: the state of that effect, where the operation stands
 at the end, and what stands in the ledger of the provider, as `done-undone`.
-`parked` is where a run waits for a person, by `docs/guarantees.md`.
+`parked` is where a run waits for a person, by `docs/guarantees.md`. A void that finds nothing to
+take back counts as nothing undone.
 
 Every send may take 0.6 s, "absent" counts after 1.5 s, and a late commit lands after 1 s.
 """
@@ -30,101 +31,143 @@ from support.saga_bench import Begun, SagaBench, saga_bench
 from support.stepping import (
     DELIVERABLE,
     OVER_ACQUIRER,
+    OVER_CLEARING,
     OVER_MAIL,
     OVER_PAYMENTS,
+    OVER_VOIDS,
     OVER_WAREHOUSE,
     UNDELIVERABLE,
 )
 from support.world import World
 
 TABLE = """
-provider             | call  | faults                               | effect    | operation   | net
-keyed payments       | first | -                                    | confirmed | succeeded   | 1-0
-keyed payments       | first | decline                              | rejected  | declined    | 0-0
-keyed payments       | first | refuse_connection                    | confirmed | succeeded   | 1-0
-keyed payments       | first | drop_before_commit                   | confirmed | succeeded   | 1-0
-keyed payments       | first | commit_then_drop                     | confirmed | succeeded   | 1-0
-keyed payments       | first | commit_then_500                      | confirmed | succeeded   | 1-0
-keyed payments       | first | slow                                 | confirmed | succeeded   | 1-0
-keyed payments       | first | late_commit                          | confirmed | succeeded   | 1-0
-keyed payments       | first | rate_limit                           | confirmed | succeeded   | 1-0
-keyed payments       | first | drop_before_commit, decline          | rejected  | declined    | 0-0
-keyed payments       | first | refuse_connection, decline           | rejected  | declined    | 0-0
-keyed payments       | first | commit_then_drop, key_forgotten      | confirmed | succeeded   | 1-0
-keyed payments       | first | commit_then_500, key_forgotten       | confirmed | succeeded   | 1-0
-short-keyed payments | first | slow, key_forgotten                  | confirmed | succeeded   | 1-0
-short-keyed payments | first | slow, lookup_lag                     | confirmed | succeeded   | 1-0
-short-keyed payments | first | rate_limit                           | parked    | parked      | 0-0
-keyed payments       | undo  | -                                    | confirmed | compensated | 1-1
-keyed payments       | undo  | decline                              | parked    | parked      | 1-0
-keyed payments       | undo  | refuse_connection                    | confirmed | compensated | 1-1
-keyed payments       | undo  | drop_before_commit                   | confirmed | compensated | 1-1
-keyed payments       | undo  | commit_then_drop                     | confirmed | compensated | 1-1
-keyed payments       | undo  | commit_then_500                      | confirmed | compensated | 1-1
-keyed payments       | undo  | slow                                 | confirmed | compensated | 1-1
-keyed payments       | undo  | late_commit                          | confirmed | compensated | 1-1
-keyed payments       | undo  | rate_limit                           | confirmed | compensated | 1-1
-keyed payments       | undo  | commit_then_drop, key_forgotten      | confirmed | compensated | 1-1
-short-keyed payments | undo  | slow, key_forgotten                  | confirmed | compensated | 1-1
-short-keyed payments | undo  | slow, lookup_lag                     | confirmed | compensated | 1-1
-queryable warehouse  | first | -                                    | confirmed | succeeded   | 1-0
-queryable warehouse  | first | decline                              | rejected  | declined    | 0-0
-queryable warehouse  | first | refuse_connection                    | confirmed | succeeded   | 1-0
-queryable warehouse  | first | drop_before_commit                   | confirmed | succeeded   | 1-0
-queryable warehouse  | first | commit_then_drop                     | confirmed | succeeded   | 1-0
-queryable warehouse  | first | commit_then_500                      | confirmed | succeeded   | 1-0
-queryable warehouse  | first | slow                                 | confirmed | succeeded   | 1-0
-queryable warehouse  | first | late_commit                          | confirmed | succeeded   | 1-0
-queryable warehouse  | first | rate_limit                           | confirmed | succeeded   | 1-0
-queryable warehouse  | first | key_forgotten                        | confirmed | succeeded   | 1-0
-queryable warehouse  | first | commit_then_drop, lookup_lag         | confirmed | succeeded   | 1-0
-queryable warehouse  | first | drop_before_commit, decline          | rejected  | declined    | 0-0
-queryable warehouse  | first | drop_before_commit, commit_then_drop | confirmed | succeeded   | 1-0
-queryable warehouse  | undo  | -                                    | confirmed | compensated | 1-1
-queryable warehouse  | undo  | decline                              | parked    | parked      | 1-0
-queryable warehouse  | undo  | refuse_connection                    | confirmed | compensated | 1-1
-queryable warehouse  | undo  | drop_before_commit                   | confirmed | compensated | 1-1
-queryable warehouse  | undo  | commit_then_drop                     | confirmed | compensated | 1-1
-queryable warehouse  | undo  | commit_then_500                      | confirmed | compensated | 1-1
-queryable warehouse  | undo  | slow                                 | confirmed | compensated | 1-1
-queryable warehouse  | undo  | late_commit                          | confirmed | compensated | 1-1
-queryable warehouse  | undo  | rate_limit                           | confirmed | compensated | 1-1
-queryable warehouse  | undo  | key_forgotten                        | confirmed | compensated | 1-1
-queryable warehouse  | undo  | commit_then_drop, lookup_lag         | confirmed | compensated | 1-1
-blind acquirer       | first | -                                    | confirmed | succeeded   | 1-0
-blind acquirer       | first | decline                              | rejected  | declined    | 0-0
-blind acquirer       | first | refuse_connection                    | confirmed | succeeded   | 1-0
-blind acquirer       | first | drop_before_commit                   | parked    | parked      | 0-0
-blind acquirer       | first | commit_then_drop                     | parked    | parked      | 1-0
-blind acquirer       | first | commit_then_500                      | parked    | parked      | 1-0
-blind acquirer       | first | slow                                 | parked    | parked      | 1-0
-blind acquirer       | first | late_commit                          | parked    | parked      | 1-0
-blind acquirer       | first | rate_limit                           | confirmed | succeeded   | 1-0
-blind acquirer       | first | key_forgotten                        | confirmed | succeeded   | 1-0
-blind acquirer       | first | lookup_lag                           | confirmed | succeeded   | 1-0
-blind acquirer       | undo  | -                                    | confirmed | compensated | 1-1
-blind acquirer       | undo  | decline                              | parked    | parked      | 1-0
-blind acquirer       | undo  | refuse_connection                    | confirmed | compensated | 1-1
-blind acquirer       | undo  | drop_before_commit                   | parked    | parked      | 1-0
-blind acquirer       | undo  | commit_then_drop                     | parked    | parked      | 1-1
-blind acquirer       | undo  | commit_then_500                      | parked    | parked      | 1-1
-blind acquirer       | undo  | slow                                 | parked    | parked      | 1-1
-blind acquirer       | undo  | late_commit                          | parked    | parked      | 1-1
-blind acquirer       | undo  | rate_limit                           | confirmed | compensated | 1-1
-blind acquirer       | undo  | key_forgotten                        | confirmed | compensated | 1-1
-blind acquirer       | undo  | lookup_lag                           | confirmed | compensated | 1-1
-informing mail       | first | -                                    | confirmed | succeeded   | 1-0
-informing mail       | first | decline                              | rejected  | succeeded   | 0-0
-informing mail       | first | refuse_connection                    | confirmed | succeeded   | 1-0
-informing mail       | first | drop_before_commit                   | confirmed | succeeded   | 1-0
-informing mail       | first | commit_then_drop                     | confirmed | succeeded   | 2-0
-informing mail       | first | commit_then_500                      | confirmed | succeeded   | 2-0
-informing mail       | first | slow                                 | confirmed | succeeded   | 2-0
-informing mail       | first | late_commit                          | confirmed | succeeded   | 2-0
-informing mail       | first | rate_limit                           | confirmed | succeeded   | 1-0
-informing mail       | first | key_forgotten                        | confirmed | succeeded   | 1-0
-informing mail       | first | lookup_lag                           | confirmed | succeeded   | 1-0
-informing mail       | first | slow, slow, slow                     | unknown   | succeeded   | 3-0
+provider             | call  | faults                              | effect      | operation   | net
+keyed payments       | first | -                                   | confirmed   | succeeded   | 1-0
+keyed payments       | first | decline                             | rejected    | declined    | 0-0
+keyed payments       | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+keyed payments       | first | drop_before_commit                  | confirmed   | succeeded   | 1-0
+keyed payments       | first | commit_then_drop                    | confirmed   | succeeded   | 1-0
+keyed payments       | first | commit_then_500                     | confirmed   | succeeded   | 1-0
+keyed payments       | first | slow                                | confirmed   | succeeded   | 1-0
+keyed payments       | first | late_commit                         | confirmed   | succeeded   | 1-0
+keyed payments       | first | rate_limit                          | confirmed   | succeeded   | 1-0
+keyed payments       | first | drop_before_commit, decline         | rejected    | declined    | 0-0
+keyed payments       | first | refuse_connection, decline          | rejected    | declined    | 0-0
+keyed payments       | first | commit_then_drop, key_forgotten     | confirmed   | succeeded   | 1-0
+keyed payments       | first | commit_then_500, key_forgotten      | confirmed   | succeeded   | 1-0
+short-keyed payments | first | slow, key_forgotten                 | confirmed   | succeeded   | 1-0
+short-keyed payments | first | slow, lookup_lag                    | confirmed   | succeeded   | 1-0
+short-keyed payments | first | rate_limit                          | parked      | parked      | 0-0
+keyed payments       | undo  | -                                   | confirmed   | compensated | 1-1
+keyed payments       | undo  | decline                             | parked      | parked      | 1-0
+keyed payments       | undo  | refuse_connection                   | confirmed   | compensated | 1-1
+keyed payments       | undo  | drop_before_commit                  | confirmed   | compensated | 1-1
+keyed payments       | undo  | commit_then_drop                    | confirmed   | compensated | 1-1
+keyed payments       | undo  | commit_then_500                     | confirmed   | compensated | 1-1
+keyed payments       | undo  | slow                                | confirmed   | compensated | 1-1
+keyed payments       | undo  | late_commit                         | confirmed   | compensated | 1-1
+keyed payments       | undo  | rate_limit                          | confirmed   | compensated | 1-1
+keyed payments       | undo  | commit_then_drop, key_forgotten     | confirmed   | compensated | 1-1
+short-keyed payments | undo  | slow, key_forgotten                 | confirmed   | compensated | 1-1
+short-keyed payments | undo  | slow, lookup_lag                    | confirmed   | compensated | 1-1
+queryable warehouse  | first | -                                   | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | decline                             | rejected    | declined    | 0-0
+queryable warehouse  | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | drop_before_commit                  | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | commit_then_drop                    | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | commit_then_500                     | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | slow                                | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | late_commit                         | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | rate_limit                          | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | key_forgotten                       | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | commit_then_drop, lookup_lag        | confirmed   | succeeded   | 1-0
+queryable warehouse  | first | drop_before_commit, decline         | rejected    | declined    | 0-0
+queryable warehouse  | first | drop_before_commit,commit_then_drop | confirmed   | succeeded   | 1-0
+queryable warehouse  | undo  | -                                   | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | decline                             | parked      | parked      | 1-0
+queryable warehouse  | undo  | refuse_connection                   | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | drop_before_commit                  | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | commit_then_drop                    | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | commit_then_500                     | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | slow                                | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | late_commit                         | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | rate_limit                          | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | key_forgotten                       | confirmed   | compensated | 1-1
+queryable warehouse  | undo  | commit_then_drop, lookup_lag        | confirmed   | compensated | 1-1
+natural warehouse    | first | -                                   | confirmed   | succeeded   | 1-0
+natural warehouse    | first | decline                             | rejected    | declined    | 0-0
+natural warehouse    | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+natural warehouse    | first | drop_before_commit                  | confirmed   | succeeded   | 1-0
+natural warehouse    | first | commit_then_drop                    | confirmed   | succeeded   | 1-0
+natural warehouse    | first | commit_then_500                     | confirmed   | succeeded   | 1-0
+natural warehouse    | first | slow                                | confirmed   | succeeded   | 1-0
+natural warehouse    | first | late_commit                         | confirmed   | succeeded   | 1-0
+natural warehouse    | first | rate_limit                          | confirmed   | succeeded   | 1-0
+natural warehouse    | first | commit_then_drop, lookup_lag        | confirmed   | succeeded   | 1-0
+natural warehouse    | first | drop_before_commit, decline         | rejected    | declined    | 0-0
+natural warehouse    | first | commit_then_drop, decline           | confirmed   | succeeded   | 1-0
+natural warehouse    | undo  | -                                   | confirmed   | compensated | 1-1
+natural warehouse    | undo  | decline                             | parked      | parked      | 1-0
+natural warehouse    | undo  | refuse_connection                   | confirmed   | compensated | 1-1
+natural warehouse    | undo  | drop_before_commit                  | confirmed   | compensated | 1-1
+natural warehouse    | undo  | commit_then_drop                    | confirmed   | compensated | 1-1
+natural warehouse    | undo  | commit_then_500                     | confirmed   | compensated | 1-1
+natural warehouse    | undo  | slow                                | confirmed   | compensated | 1-1
+natural warehouse    | undo  | late_commit                         | confirmed   | compensated | 1-1
+natural warehouse    | undo  | rate_limit                          | confirmed   | compensated | 1-1
+natural warehouse    | undo  | commit_then_drop, decline           | confirmed   | compensated | 1-1
+blind acquirer       | first | -                                   | confirmed   | succeeded   | 1-0
+blind acquirer       | first | decline                             | rejected    | declined    | 0-0
+blind acquirer       | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+blind acquirer       | first | drop_before_commit                  | parked      | parked      | 0-0
+blind acquirer       | first | commit_then_drop                    | parked      | parked      | 1-0
+blind acquirer       | first | commit_then_500                     | parked      | parked      | 1-0
+blind acquirer       | first | slow                                | parked      | parked      | 1-0
+blind acquirer       | first | late_commit                         | parked      | parked      | 1-0
+blind acquirer       | first | rate_limit                          | confirmed   | succeeded   | 1-0
+blind acquirer       | first | key_forgotten                       | confirmed   | succeeded   | 1-0
+blind acquirer       | first | lookup_lag                          | confirmed   | succeeded   | 1-0
+blind acquirer       | undo  | -                                   | confirmed   | compensated | 1-1
+blind acquirer       | undo  | decline                             | parked      | parked      | 1-0
+blind acquirer       | undo  | refuse_connection                   | confirmed   | compensated | 1-1
+blind acquirer       | undo  | drop_before_commit                  | parked      | parked      | 1-0
+blind acquirer       | undo  | commit_then_drop                    | parked      | parked      | 1-1
+blind acquirer       | undo  | commit_then_500                     | parked      | parked      | 1-1
+blind acquirer       | undo  | slow                                | parked      | parked      | 1-1
+blind acquirer       | undo  | late_commit                         | parked      | parked      | 1-1
+blind acquirer       | undo  | rate_limit                          | confirmed   | compensated | 1-1
+blind acquirer       | undo  | key_forgotten                       | confirmed   | compensated | 1-1
+blind acquirer       | undo  | lookup_lag                          | confirmed   | compensated | 1-1
+voidable acquirer    | first | -                                   | confirmed   | succeeded   | 1-0
+voidable acquirer    | first | decline                             | rejected    | declined    | 0-0
+voidable acquirer    | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+voidable acquirer    | first | drop_before_commit                  | compensated | compensated | 0-0
+voidable acquirer    | first | commit_then_drop                    | compensated | compensated | 1-1
+voidable acquirer    | first | commit_then_500                     | compensated | compensated | 1-1
+voidable acquirer    | first | slow                                | compensated | compensated | 1-1
+voidable acquirer    | first | late_commit                         | compensated | compensated | 1-1
+voidable acquirer    | first | rate_limit                          | confirmed   | succeeded   | 1-0
+voidable acquirer    | undo  | -                                   | confirmed   | compensated | 1-1
+voidable acquirer    | undo  | decline                             | parked      | parked      | 1-0
+voidable acquirer    | undo  | refuse_connection                   | confirmed   | compensated | 1-1
+voidable acquirer    | undo  | drop_before_commit                  | parked      | parked      | 1-0
+voidable acquirer    | undo  | commit_then_drop                    | parked      | parked      | 1-1
+voidable acquirer    | undo  | commit_then_500                     | parked      | parked      | 1-1
+voidable acquirer    | undo  | slow                                | parked      | parked      | 1-1
+voidable acquirer    | undo  | late_commit                         | parked      | parked      | 1-1
+voidable acquirer    | undo  | rate_limit                          | confirmed   | compensated | 1-1
+informing mail       | first | -                                   | confirmed   | succeeded   | 1-0
+informing mail       | first | decline                             | rejected    | succeeded   | 0-0
+informing mail       | first | refuse_connection                   | confirmed   | succeeded   | 1-0
+informing mail       | first | drop_before_commit                  | confirmed   | succeeded   | 1-0
+informing mail       | first | commit_then_drop                    | confirmed   | succeeded   | 2-0
+informing mail       | first | commit_then_500                     | confirmed   | succeeded   | 2-0
+informing mail       | first | slow                                | confirmed   | succeeded   | 2-0
+informing mail       | first | late_commit                         | confirmed   | succeeded   | 2-0
+informing mail       | first | rate_limit                          | confirmed   | succeeded   | 1-0
+informing mail       | first | key_forgotten                       | confirmed   | succeeded   | 1-0
+informing mail       | first | lookup_lag                          | confirmed   | succeeded   | 1-0
+informing mail       | first | slow, slow, slow                    | unknown     | succeeded   | 3-0
 """
 
 SECONDS = {
@@ -142,12 +185,21 @@ FIGURES: dict[str, Any] = {
 SHORT_KEYS = {"key_lifetime_seconds": 0.9, "key_margin_seconds": 0.1}
 """Over before the pause after a timeout is: what timed out is not sent again under that key."""
 
+NATURAL = {"guarantee": "natural"}
+
 SUBJECTS: dict[str, tuple[SagaOperation, str, str | None]] = {
     "payments": (OVER_PAYMENTS, "charge", "refund"),
     "warehouse": (OVER_WAREHOUSE, "reserve", "release"),
     "acquirer": (OVER_ACQUIRER, "charge", "refund"),
     "mail": (OVER_MAIL, "send", None),
+    # The same providers in another role: what only releases stock, and what is voided by reference.
+    "natural warehouse first": (OVER_CLEARING, "release", None),
+    "voidable acquirer first": (OVER_VOIDS, "charge", "void"),
+    "voidable acquirer undo": (OVER_VOIDS, "charge", "void"),
 }
+PROVIDERS = ("payments", "warehouse", "acquirer", "mail")
+PINNED = {"short-keyed": SHORT_KEYS, "natural": NATURAL}
+"""What is pinned instead of the provider's own promise."""
 ROW_SECONDS = 20.0
 
 
@@ -170,6 +222,12 @@ class Row:
         promise, provider = who.split()
         named = () if faults == "-" else tuple(fault.strip() for fault in faults.split(","))
         return cls(promise, provider, call, named, effect, operation, ledger)
+
+    @property
+    def subject(self) -> tuple[SagaOperation, str, str | None]:
+        """The operation, and what its first step does and undoes."""
+        role = SUBJECTS.get(f"{self.promise} {self.provider} {self.call}")
+        return role or SUBJECTS[self.provider]
 
     def __str__(self) -> str:
         """Its name in a test report."""
@@ -198,14 +256,19 @@ class Trial:
 
     async def run(self, row: Row) -> Seen:
         """Begin an operation, let the faults meet the call, and see what comes of it."""
-        operation, action, undo = SUBJECTS[row.provider]
+        operation, action, undo = row.subject
         undoing = row.call == "undo"
         if not undoing:
             await self._arm(row, action)
+        pinned = PINNED.get(row.promise)
         begun = await self._bench.begin(
             operation,
-            {"address": UNDELIVERABLE if undoing else DELIVERABLE, "gated": undoing},
-            profiles={row.provider: SHORT_KEYS} if row.promise == "short-keyed" else None,
+            {
+                "address": UNDELIVERABLE if undoing else DELIVERABLE,
+                "gated": undoing,
+                "about": await self._something_to_release() if action == "release" else "",
+            },
+            profiles=None if pinned is None else {row.provider: pinned},
         )
         if undoing:
             await self._bench.ask(begun, "arrive")
@@ -213,6 +276,10 @@ class Trial:
             await self._arm(row, undo)
             await self._bench.ask(begun, "open")
         return await self._settled(row, begun)
+
+    async def _something_to_release(self) -> str:
+        [reservation] = await self._world.seed("warehouse", [{"operation": "reserve"}])
+        return reservation
 
     async def _arm(self, row: Row, action: str) -> None:
         for mode in row.faults:
@@ -244,11 +311,11 @@ class Trial:
 
     async def _books(self, row: Row, effects: tuple[EffectRecord, ...]) -> str:
         """What the provider committed of this operation: done-undone."""
-        _, action, undo = SUBJECTS[row.provider]
+        _, action, undo = row.subject
         ours = {effect.key for effect in effects}
         books = [r for r in await self._world.ledger(row.provider) if r["reference"] in ours]
         done = sum(record["operation"] == action for record in books)
-        undone = sum(record["operation"] == undo for record in books)
+        undone = sum(record["operation"] == undo and bool(record["target"]) for record in books)
         return f"{done}-{undone}"
 
 
@@ -269,7 +336,7 @@ async def seen(
                 "temporal_address": temporal_address,
                 "temporal_task_queue": f"q-{uuid.uuid4().hex[:10]}",
                 "acquirer_blind": True,
-                "provider_profiles": dict.fromkeys(SUBJECTS, FIGURES),
+                "provider_profiles": dict.fromkeys(PROVIDERS, FIGURES),
                 "worker_drain_seconds": 1,
                 **{f"{name}_url": at for name, at in world.urls.items() if name != "admin"},
             }
@@ -287,7 +354,7 @@ async def seen(
                 except (AssertionError, TimeoutError) as error:
                     results[row] = error
 
-        await asyncio.gather(*(at(provider) for provider in SUBJECTS))
+        await asyncio.gather(*(at(provider) for provider in PROVIDERS))
         yield results
     await world.temperament("consistent")
     await world.clear_faults()

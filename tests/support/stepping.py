@@ -26,6 +26,8 @@ class SteppingRequest(Request):
     address: str = DELIVERABLE
     gated: bool = False
     held: bool = False
+    about: str = ""
+    """The provider's identifier of what the first step is about, where there is something."""
 
 
 class Stepped(Answer):
@@ -54,6 +56,15 @@ def _operation(first: Step, *, name: str = "", last: Step = SHIP) -> SagaOperati
 PAY = Step("first", "payments", "charge", undo=REFUND)
 SELL = Step("first", "acquirer", "charge", undo=REFUND)
 RESERVE = Step("first", "warehouse", "reserve", undo=Undo("release", target="reservation_id"))
+CLEAR = Step("first", "warehouse", "release")
+"""Clearing what is cleared already changes nothing: natural."""
+PREAUTHORISE = Step(
+    "first",
+    "acquirer",
+    "charge",
+    undo=Undo("void", target="charge_reference", by_reference=True),
+    on_unknown=OnUnknown.COMPENSATE,
+)
 WRITE = Step("first", "mail", "send", on_unknown=OnUnknown.ACCEPT_DUPLICATES, required=False)
 
 OVER_PAYMENTS = _operation(PAY)
@@ -61,6 +72,8 @@ OVER_RETURNS = _operation(PAY, name="returns", last=RETURNABLE)
 OVER_STORES = _operation(PAY, name="stores", last=STORED)
 OVER_ACQUIRER = _operation(SELL)
 OVER_WAREHOUSE = _operation(RESERVE)
+OVER_CLEARING = _operation(CLEAR, name="clearing")
+OVER_VOIDS = _operation(PREAUTHORISE, name="voids")
 OVER_MAIL = _operation(WRITE)
 
 
@@ -77,7 +90,8 @@ class Stepping(OperationRun[SteppingRequest]):
     async def perform(self, request: SteppingRequest) -> Stepped:
         """Perform both steps."""
         try:
-            reference = await self.saga.perform(self.first, **self.sends)
+            about = {"reservation_id": request.about} if request.about else {}
+            reference = await self.saga.perform(self.first, **self.sends, **about)
         finally:
             self.arrived = not request.held  # or never will: whoever asks is told either way
         if request.gated:
@@ -143,6 +157,22 @@ class SteppingOverWarehouse(Stepping):
     sends: ClassVar = {"sku": "MUG-1", "quantity": 2}
 
 
+@runs(OVER_CLEARING)
+class SteppingOverClearing(Stepping):
+    """At the warehouse: a stock of which something is cleared."""
+
+    first = CLEAR
+    sends: ClassVar[Mapping[str, Any]] = {}
+
+
+@runs(OVER_VOIDS)
+class SteppingOverVoids(Stepping):
+    """At the legacy acquirer, which takes back what stands under our reference."""
+
+    first = PREAUTHORISE
+    sends = MONEY
+
+
 @runs(OVER_MAIL)
 class SteppingOverMail(Stepping):
     """By mail: blind, and duplicates are accepted."""
@@ -157,5 +187,7 @@ STEPPING = (
     SteppingOverStores,
     SteppingOverAcquirer,
     SteppingOverWarehouse,
+    SteppingOverClearing,
+    SteppingOverVoids,
     SteppingOverMail,
 )
