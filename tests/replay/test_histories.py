@@ -20,6 +20,8 @@ from workflows.runs import runs
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 PATHS_EXPECTED = {"succeeded", "declined", "compensated", "unknown_resolved", "parked_resolved"} | {
     "cancelled",
+    "cancelled_by_temporal",
+    "sent_again",
     "recovered",
     "reset",
     "reconciled",

@@ -97,6 +97,21 @@ async def cancelled(bench: SagaBench, world: World) -> Run:
     return begun.handle
 
 
+async def cancelled_by_temporal(bench: SagaBench, world: World) -> Run:
+    """By Temporal's own cancel, in a run that is not the first: the pivot is looked up before."""
+    await world.faults("warehouse", "slow", operation="reserve", seconds=0.5)
+    begun = await bench.begin(ORDERS_PLACE, ORDER, by_rows=True)
+    await committed(world, "warehouse")
+    await begun.handle.cancel()
+    return begun.handle
+
+
+async def sent_again(bench: SagaBench, world: World) -> Run:
+    """The warehouse loses a request: it is sent again, and looked up before the end."""
+    await world.faults("warehouse", "drop_before_commit", operation="reserve")
+    return (await bench.begin(ORDERS_PLACE, ORDER)).handle
+
+
 async def recovered(bench: SagaBench, world: World) -> Run:
     """Terminated in the middle, and taken up by the relay."""
     await world.faults("payments", "slow", operation="charge", seconds=0.5)
@@ -138,6 +153,8 @@ PATHS: dict[str, Story] = {
     "orders_place.compensated": compensated,
     "orders_place.unknown_resolved": unknown_resolved,
     "orders_place.cancelled": cancelled,
+    "orders_place.cancelled_by_temporal": cancelled_by_temporal,
+    "orders_place.sent_again": sent_again,
     "orders_place.recovered": recovered,
     "orders_place.reset": reset,
     "payments_charge.rate_limited": charged,
