@@ -37,7 +37,7 @@ class Floors:
     claim: Spread
     """Claiming ÷ a bare INSERT, both without HTTP: throughput."""
     overhead_ms: float
-    """Of a run, at concurrency 1, beside its three provider calls."""
+    """Of a run, at concurrency 1 in one process, beside its three provider calls."""
     calls_ms: float
 
     def document(self) -> dict[str, Any]:
@@ -66,9 +66,9 @@ async def floors(
         claims.append(await _claim_over_insert(subject.database_url, floor.database_url))
         report(", ".join(f"{name} {taken[-1].per_second:.0f}/s" for name, taken in runs.items()))
     check_statuses(runs)
-    run_ms = (await measure(submissions(subject, concurrency=1, seconds=seconds * 2))).p50_ms
-    calls_ms = await _three_calls_ms(lab.urls["payments"])
     await lab.stop(*(lab.child(pid) for pid in floor.processes.values()))
+    run_ms = await _single_process_run_ms(lab, seconds=seconds)
+    calls_ms = await _three_calls_ms(lab.urls["payments"])
     return Floors(
         replay=_ratio(runs["replay"], runs["read"]),
         replay_per_second=_rates(runs["replay"]),
@@ -80,6 +80,15 @@ async def floors(
         overhead_ms=run_ms - calls_ms,
         calls_ms=calls_ms,
     )
+
+
+async def _single_process_run_ms(lab: Lab, *, seconds: float) -> float:
+    """The median time of a run, one after the other, with API and worker in one process."""
+    single = await lab.ours("single", single_process=True)
+    await measure(submissions(single, concurrency=8, seconds=1.5))
+    run = await measure(submissions(single, concurrency=1, seconds=seconds * 2))
+    await lab.stop(*(lab.child(pid) for pid in single.processes.values()))
+    return run.p50_ms
 
 
 async def make_accounts(subject: Subject) -> None:

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -15,11 +16,15 @@ from load import Plan
 from measure import MIB, Measured, Watch, measure, percentile, resident_bytes
 from side_by_side import submissions
 
+from ledger.database import Database
+from ledger.housekeeping import Housekeepings
+
 SAMPLES = 400
 TENANTS = 8
 IN_FLIGHT = 1000
 SLOW_SECONDS = 2.0
 WAITERS = 1000
+EXPIRED, EXPIRE_BATCHES = 100, 9
 SETTLE_SECONDS_MAX = 180.0
 
 Report = Callable[[str], None]
@@ -49,6 +54,8 @@ class AtSize:
     list_ms: float
     deep_list_ms: float
     """A page far behind the newest, by cursor."""
+    expire_ms: float
+    """One batch of `EXPIRED` claims whose retention is over: their bodies are cleared."""
 
 
 async def at_sizes(subject: Subject, *, sizes: tuple[int, ...], report: Report) -> list[AtSize]:
@@ -89,7 +96,24 @@ async def _at_size(subject: Subject, rows: int) -> AtSize:
         replay_ms=percentile(replays, 50) * 1000,
         list_ms=percentile(first, 50) * 1000,
         deep_list_ms=percentile(deep, 50) * 1000,
+        expire_ms=await _expire_ms(subject),
     )
+
+
+async def _expire_ms(subject: Subject) -> float:
+    """The median batch, a year from now: all that is done is over by then."""
+    database = await Database.open(subject.database_url, connections_max=1)
+    housekeeping, then = Housekeepings(database), datetime.now(UTC) + timedelta(days=366)
+    taken: list[float] = []
+    try:
+        for _ in range(EXPIRE_BATCHES):
+            began = time.perf_counter()
+            if await housekeeping.expire(now=then, limit=EXPIRED) != EXPIRED:
+                raise RuntimeError("There was less to expire than was measured")
+            taken.append(time.perf_counter() - began)
+    finally:
+        await database.close()
+    return percentile(sorted(taken), 50) * 1000
 
 
 async def _cursor_after(http: httpx.AsyncClient, *, pages: int) -> str:
