@@ -67,11 +67,12 @@ async def _peers(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
 async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
     document: dict[str, Any] = {}
     document["soak"] = report.plain(await soak(ours, seconds=600 if full else 40, report=say))
-    document["waiters"] = (await waiters(lab, ours, report=say)).document()
+    document["in_flight"] = report.plain(await in_flight(lab, ours, report=say))
     document["fairness"] = report.plain(
         await fairness(lab, ours, seconds=60 if full else 20, report=say)
     )
-    document["in_flight"] = report.plain(await in_flight(lab, ours, report=say))
+    # Last: memory that a thousand connections took is not given back.
+    document["waiters"] = (await waiters(lab, ours, report=say)).document()
     sizes = (10_000, 100_000, 1_000_000)
     document["sizes"] = [
         report.plain(found) for found in await at_sizes(ours, sizes=sizes, report=say)

@@ -6,13 +6,14 @@ down, a bug) is retried by Temporal, safely: a keyed call by its key, others by 
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import structlog
 from temporalio import activity
 
 from activities.beating import beats
+from activities.calls import CallsUnderWay
 from ledger.ledger import Ledger
 from ledger.sends import LEAVES_WITHIN, Permit
 from operations.contracts import LOOK_UP_STEP, PERFORM_STEP, Kind, StepAnswer, StepCall
@@ -34,6 +35,8 @@ class StepActivities:
 
     ledger: Ledger
     providers: Mapping[str, Provider]
+    calls: CallsUnderWay = field(default_factory=CallsUnderWay)
+    """Those of local activities."""
 
     @activity.defn(name=PERFORM_STEP)
     @beats
@@ -130,13 +133,14 @@ class StepActivities:
             return StepAnswer(kind=Kind.UNAVAILABLE, at=_now(), reason="The worker was stalled")
         body = call.effect.frozen_body or _freeze(provider, call)
         effect = call.effect
-        return await send_body(
-            provider,
-            effect.action,
-            key=effect.key,
-            body=body,
-            sent_at=effect.sent_at or _now(),
-        )
+        with self.calls.one():
+            return await send_body(
+                provider,
+                effect.action,
+                key=effect.key,
+                body=body,
+                sent_at=effect.sent_at or _now(),
+            )
 
     def _provider(self, call: StepCall) -> Provider | None:
         """The client of the provider, account and region that the operation is pinned to: in

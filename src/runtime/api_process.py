@@ -15,7 +15,6 @@ from runtime.http_protocol import BoundedHttp
 from runtime.offering import offering_of
 from runtime.settings import Settings
 from runtime.temporal import TemporalExecutor
-from runtime.worker import running_worker
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than a load balancer's usual 60 s, so that it is never us who closes under a request."""
@@ -54,6 +53,8 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
                 client, task_queue=settings.temporal_task_queue, eager=with_worker
             )
             if with_worker:
+                from runtime.worker import running_worker  # noqa: PLC0415 - 10 MiB an API can spare
+
                 await resources.enter_async_context(
                     running_worker(
                         settings,

@@ -17,9 +17,11 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import (
+    FixedSizeSlotSupplier,
     UnsandboxedWorkflowRunner,
     Worker,
     WorkerDeploymentConfig,
+    WorkerTuner,
     WorkflowRunner,
 )
 
@@ -37,6 +39,7 @@ from runtime.offering import offering_of
 from runtime.reconciliation import ReconciliationKeeper, RunTeller
 from runtime.relay import Relay
 from runtime.settings import Settings
+from runtime.slots import RunSlots
 from runtime.temporal import TemporalExecutor
 from workflows.registry import SERVICE_WORKFLOWS
 
@@ -79,8 +82,12 @@ def make_worker(
             HousekeepingActivities(ledger=ledger).expire,
         ],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
-        max_concurrent_activities=settings.worker_concurrent_steps,
-        max_concurrent_local_activities=settings.worker_concurrent_steps,
+        tuner=WorkerTuner.create_composite(
+            workflow_supplier=RunSlots(steps.calls),
+            activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
+            local_activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
+            nexus_supplier=FixedSizeSlotSupplier(1),
+        ),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),

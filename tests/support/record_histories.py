@@ -39,6 +39,7 @@ FIGURES: dict[str, Any] = {
     "lookup_interval_seconds": 0.2,
 }
 NOTHING_LOCAL = re.compile(r'"(identity|workerId|binaryChecksum|hostName)": "[^"]*"')
+STICKY_QUEUE = re.compile(r'"\d+@[^"]*-[0-9a-f]{32}"')
 """What names the machine or the process that recorded."""
 
 Run = WorkflowHandle[Any, Any]
@@ -165,7 +166,8 @@ PATHS: dict[str, Story] = {
 
 def without_local_names(history: str) -> str:
     """The history without what names the machine, and readable in a diff."""
-    document = json.loads(NOTHING_LOCAL.sub(lambda found: f'"{found[1]}": "recorded"', history))
+    anonymous = NOTHING_LOCAL.sub(lambda found: f'"{found[1]}": "recorded"', history)
+    document = json.loads(STICKY_QUEUE.sub('"recorded-sticky"', anonymous))
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 

@@ -48,6 +48,9 @@ DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
         # One tenant's flood must not hold up the others: fairness keys need the newer matcher.
         "matching.useNewMatcher": "true",
         "matching.enableFairness": "true",
+        # Fairness is kept within a partition, and one that no poll asks keeps its tasks waiting.
+        "matching.numTaskqueueReadPartitions": "1",
+        "matching.numTaskqueueWritePartitions": "1",
     }
 )
 
