@@ -59,7 +59,6 @@ async def submit(
     request: Request, caller: Caller, operation: Operation, key: str, *, service: Service
 ) -> Response:
     """Claim, attach or replay, and answer. Raises Problem, StorageUnavailable."""
-    request.state.operation = operation.name
     request.state.fate = measures.Fate.REFUSED
     try:
         return await _submit(request, caller, operation, key, service=service)

@@ -49,6 +49,7 @@ class Submissions:
 
 async def submit(request: Request, operation: Operation) -> Response:
     """Submit `operation` under the key in the header. Raises Problem, StorageUnavailable."""
+    request.state.operation = operation.name
     service = service_of(request)
     caller = await service.keys.identify(request)
     key = boundary.key_from_header(request)
@@ -84,6 +85,7 @@ def submit_router(operation: Operation) -> APIRouter:
     )
     async def put(request: Request) -> Response:
         """Submit it; sent again to the same path, it is the same operation."""
+        request.state.operation = operation.name
         service = service_of(request)
         caller = await service.keys.identify(request)
         key = key_from_path(request)

@@ -9,7 +9,6 @@ from enum import StrEnum
 from asyncpg import Record
 from asyncpg.exceptions import (
     CheckViolationError,
-    DeadlockDetectedError,
     ForeignKeyViolationError,
     LockNotAvailableError,
 )
@@ -17,7 +16,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger.account_tables import accounts
-from ledger.database import Connection, Database, StorageUnavailable
+from ledger.database import Connection, Database, Overtaken, StorageUnavailable
 from ledger.statements import Statement
 from operations.accounts import AccountTerms
 
@@ -138,7 +137,7 @@ class Accounts:
                     )
             except LockNotAvailableError:
                 raise StorageUnavailable("The account is held by others") from None
-            except DeadlockDetectedError:
+            except Overtaken:
                 continue
             except ForeignKeyViolationError:
                 return AccountRefusal.CURRENCY_IN_USE

@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from asyncpg import Record
+from asyncpg.exceptions import ForeignKeyViolationError, LockNotAvailableError
 from sqlalchemy import (
     ARRAY,
     CTE,
     BigInteger,
     Select,
+    and_,
     any_,
     bindparam,
+    exists,
     false,
     literal,
     literal_column,
@@ -23,11 +26,12 @@ from sqlalchemy import (
     union_all,
 )
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.elements import ColumnElement
 
 from ledger import outbox
 from ledger.batches import Batches
 from ledger.database import Database, StorageUnavailable
-from ledger.statements import Statement, rows_given
+from ledger.statements import Statement, lock_wait_is_bounded, milliseconds, rows_given
 from ledger.tables import claims
 from operations.failpoints import Failpoint, fail_at
 from operations.messages import EventType
@@ -43,7 +47,20 @@ one, so that the next is being made while one waits for its commit."""
 BATCH_MAX = 64
 
 LANE_WAIT_SECONDS = 3.0
-"""A claim that finds no lane for so long is refused: Postgres hangs, or cannot keep up."""
+"""Who finds no lane for so long is refused: Postgres hangs, or cannot keep up."""
+
+WAITING_MAX = 2000
+"""So many can wait for a lane."""
+
+SHORT_WAIT_SECONDS = 0.1
+"""How long a statement that several share waits for a lock: they are not to wait for somebody
+else's row. Who did not get through with it goes on alone."""
+
+LOCK_WAIT_SECONDS = 2.0
+"""How long a claim waits alone for whoever claims the same key: that takes milliseconds."""
+
+ALONE_MAX = 4
+"""So many go on alone at a time."""
 
 SNAPSHOT_TRIES = 5
 """A claim that is neither ours nor visible is being committed this very moment: look again."""
@@ -140,8 +157,15 @@ def first_claims(asked: CTE) -> Select[*tuple[Any, ...]]:
 SCOPE = ("tenant", "operation", "key")
 """What no two claims share."""
 
+
+def same_key(some: CTE, other: CTE) -> ColumnElement[bool]:
+    """Whether two rows are about the same key."""
+    return and_(*(some.c[name] == other.c[name] for name in SCOPE))
+
+
 _ASKED = ("tenant", "operation", "key", "fingerprint", "request", "profiles")
 _asked = rows_given({name: claims.c[name].type for name in (*_ASKED, "created_at", "check_at")})
+_known = first_claims(_asked).cte("known")
 _inserted = (
     insert(claims)
     .from_select(
@@ -149,6 +173,10 @@ _inserted = (
         select(
             *(_asked.c[name] for name in (*_ASKED, "created_at", "created_at", "check_at")),
             literal(ClaimState.ACCEPTED.value),
+        ).where(
+            # Also an insert that does nothing waits for whoever is changing the row.
+            ~exists(select(_known.c.id).where(same_key(_known, _asked))),
+            lock_wait_is_bounded(),
         ),
     )
     .on_conflict_do_nothing(index_elements=SCOPE)
@@ -157,7 +185,7 @@ _inserted = (
 )
 _claimed = union_all(
     select(true().label("fresh"), *(_inserted.c[column.name] for column in CLAIM_COLUMNS)),
-    select(false().label("fresh"), *first_claims(_asked).subquery("first").c),
+    select(false().label("fresh"), *(_known.c[column.name] for column in CLAIM_COLUMNS)),
 )
 _CLAIM = Statement(_claimed)
 _CLAIM_AND_TELL = Statement(_claimed.add_cte(outbox.told(_inserted, EventType.ACCEPTED)))
@@ -184,35 +212,67 @@ class Claims:
                 marks=lambda asking: (_scope_of(asking),),
                 lanes=LANES,
                 size_max=BATCH_MAX,
+                waiting_max=WAITING_MAX,
                 wait_seconds=LANE_WAIT_SECONDS,
             )
-            for perform in (self._claim_and_tell, self._claim)
+            for perform in (self._claim_together_and_tell, self._claim_together)
         )
+        self._alone = asyncio.Semaphore(ALONE_MAX)
 
     async def claim(self, intent: Intent, *, now: datetime) -> Claim:
         """Claim the key, or find the claim that was first, in one statement and transaction: our
         own, or one for all who claim at this moment."""
         batches = self._telling if intent.tells else self._silent
+        claim = await batches.call((intent, now))
+        return claim or await self._claim_alone(intent, now=now)
+
+    async def _claim_alone(self, intent: Intent, *, now: datetime) -> Claim:
+        """What did not get through with others: somebody is claiming the key this very moment."""
         for attempt in range(SNAPSHOT_TRIES):
-            claim = await batches.call((intent, now))
+            try:
+                async with self._alone:
+                    [claim] = await self._commit(
+                        [(intent, now)], tells=intent.tells, lock_wait=LOCK_WAIT_SECONDS
+                    )
+            except LockNotAvailableError as error:
+                raise StorageUnavailable("The key is being claimed by somebody slow") from error
+            except ForeignKeyViolationError as error:
+                _raise_unless_endpoint_is_gone(error)
+                claim = None
             if claim is not None:
                 return claim
             await asyncio.sleep(0.002 * 2**attempt)
         raise StorageUnavailable("The claim that was first did not become visible in time")
 
-    async def _claim_and_tell(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
-        newest = max(now for _, now in asked)
-        return await self._claim_all(asked, _CLAIM_AND_TELL(**_columns(asked), now=newest))
+    async def _claim_together_and_tell(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
+        return await self._all_or_none(asked, tells=True)
 
-    async def _claim(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
-        return await self._claim_all(asked, _CLAIM(**_columns(asked)))
+    async def _claim_together(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
+        return await self._all_or_none(asked, tells=False)
 
-    async def _claim_all(
-        self, asked: Sequence[_Asking], arguments: tuple[Any, ...]
+    async def _all_or_none(
+        self, asked: Sequence[_Asking], *, tells: bool
     ) -> Sequence[Claim | None]:
+        """All of them; None: did not get through at once, or is too new to be seen."""
+        try:
+            return await self._commit(asked, tells=tells, lock_wait=SHORT_WAIT_SECONDS)
+        except LockNotAvailableError:
+            return [None] * len(asked)
+        except ForeignKeyViolationError as error:
+            _raise_unless_endpoint_is_gone(error)
+            return [None] * len(asked)
+
+    async def _commit(
+        self, asked: Sequence[_Asking], *, tells: bool, lock_wait: float
+    ) -> Sequence[Claim | None]:
+        """One statement, one transaction."""
+        columns: dict[str, Any] = {**_columns(asked), "lock_wait": milliseconds(lock_wait)}
+        if tells:
+            columns["now"] = max(now for _, now in asked)
+        statement = _CLAIM_AND_TELL if tells else _CLAIM
         fail_at(Failpoint.CLAIM_COMMITTING)
         async with self._database.connection() as connection:
-            rows = await connection.fetch(*arguments)
+            rows = await connection.fetch(*statement(**columns))
         fail_at(Failpoint.CLAIM_COMMITTED)
         found = (Claim.from_row(row, fresh=row["fresh"]) for row in rows)
         by_scope = {(claim.tenant, claim.operation, claim.key): claim for claim in found}
@@ -229,6 +289,12 @@ class Claims:
         async with self._database.connection() as connection:
             rows = await connection.fetch(*READ_MANY(ids=list(claim_ids)))
         return tuple(Claim.from_row(row) for row in rows)
+
+
+def _raise_unless_endpoint_is_gone(error: ForeignKeyViolationError) -> None:
+    """An endpoint that is being deleted can be seen, and not be told any more: look again."""
+    if not outbox.is_about_endpoints(error):
+        raise error
 
 
 def _scope_of(asking: _Asking) -> tuple[str, str, str]:

@@ -58,6 +58,10 @@ class StorageUnavailable(Exception):
     """Postgres cannot answer now. Whether a commit under way took place is not known."""
 
 
+class Overtaken(StorageUnavailable):
+    """Postgres asks for the same transaction once more: others were in its way (a deadlock)."""
+
+
 class Database:
     """A pool of asyncpg connections. Nothing is connected until the first use."""
 
@@ -135,7 +139,7 @@ class Lease:
     ) -> None:
         """Give it back. Raises StorageUnavailable for what asyncpg raised meanwhile."""
         try:
-            await self._pool.release(self._connection)
+            await self._pool.release(self._connection, timeout=self._timeout_seconds)
         except UNREACHABLE as lost:
             error = error or lost
         if isinstance(error, UNREACHABLE):
@@ -143,7 +147,8 @@ class Lease:
 
 
 def _unavailable(error: BaseException) -> StorageUnavailable:
-    return StorageUnavailable(f"Postgres cannot answer: {type(error).__name__}")
+    kind = Overtaken if isinstance(error, TransactionRollbackError) else StorageUnavailable
+    return kind(f"Postgres cannot answer: {type(error).__name__}")
 
 
 async def _prepare(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

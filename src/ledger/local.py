@@ -17,17 +17,25 @@ from types import MappingProxyType
 from asyncpg import PostgresError
 from asyncpg.exceptions import (
     CheckViolationError,
-    DeadlockDetectedError,
     ForeignKeyViolationError,
     LockNotAvailableError,
-    SerializationError,
 )
 
-from ledger import transfers
+from ledger import outbox, transfers
 from ledger.batches import Batches
-from ledger.claims import BATCH_MAX, LANE_WAIT_SECONDS, LANES, Claim, Intent
-from ledger.database import Database
+from ledger.claims import (
+    ALONE_MAX,
+    BATCH_MAX,
+    LANE_WAIT_SECONDS,
+    LANES,
+    SHORT_WAIT_SECONDS,
+    WAITING_MAX,
+    Claim,
+    Intent,
+)
+from ledger.database import Database, Overtaken
 from ledger.local_effects import LocalEffect, Values, headers_text
+from ledger.statements import milliseconds
 from operations.accounts_transfer import ACCOUNTS_TRANSFER
 from operations.declaration import LocalOperation, Request
 from operations.failpoints import Failpoint, fail_at
@@ -38,9 +46,6 @@ LOCK_WAIT_SECONDS = 2.0
 """How long one lock is waited for. A local operation takes milliseconds, so whoever holds one for
 so long is stuck; three waits in a row stay below the pool's ten seconds for a statement."""
 
-SHORT_WAIT_SECONDS = 0.1
-"""The same for a statement that several share: nobody waits longer for somebody else's row."""
-
 TRIES = 6
 PAUSE_FIRST_SECONDS = 0.002
 
@@ -49,12 +54,7 @@ _Scope = tuple[str, str, str]
 EFFECTS: Mapping[str, LocalEffect] = MappingProxyType({ACCOUNTS_TRANSFER.name: transfers.EFFECT})
 """By operation: what it does to our own rows."""
 
-_OVERTAKEN = (
-    CheckViolationError,
-    DeadlockDetectedError,
-    ForeignKeyViolationError,
-    SerializationError,
-)
+_OVERTAKEN = (CheckViolationError, ForeignKeyViolationError, Overtaken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,7 @@ class LocalOperations:
     def __init__(self, database: Database) -> None:
         """Use the pool of `database`."""
         self._database = database
+        self._alone = asyncio.Semaphore(ALONE_MAX)
         self._batches = {
             (name, tells): self._batches_of(effect, tells=tells)
             for name, effect in EFFECTS.items()
@@ -95,6 +96,7 @@ class LocalOperations:
             marks=lambda row: (_scope_of(row), *effect.touches(row)),
             lanes=LANES,
             size_max=BATCH_MAX,
+            waiting_max=WAITING_MAX,
             wait_seconds=LANE_WAIT_SECONDS,
         )
 
@@ -117,7 +119,10 @@ class LocalOperations:
     ) -> Claim | StillProcessing | Crowded:
         for attempt in range(TRIES):
             try:
-                found = await self._commit([row], effect, tells=tells, lock_wait=LOCK_WAIT_SECONDS)
+                async with self._alone:
+                    found = await self._commit(
+                        [row], effect, tells=tells, lock_wait=LOCK_WAIT_SECONDS
+                    )
             except LockNotAvailableError as error:
                 return StillProcessing() if _is_about_claims(error) else Crowded()
             except _OVERTAKEN as error:
@@ -136,7 +141,7 @@ class LocalOperations:
         """One statement, one transaction. In order of the unique key, as everybody does it."""
         rows = sorted(rows, key=_scope_of)
         columns: Values = {name: [row[name] for row in rows] for name in rows[0]}
-        columns["lock_wait"] = f"{lock_wait * 1000:.0f}ms"
+        columns["lock_wait"] = milliseconds(lock_wait)
         if tells:
             columns["now"] = max(columns["created_at"])
         statement = effect.telling if tells else effect.statement
@@ -186,7 +191,9 @@ def _is_about_claims(error: PostgresError) -> bool:
     return '"claims"' in str(getattr(error, "context", None) or "")
 
 
-def _is_overtaken(error: PostgresError, effect: LocalEffect) -> bool:
-    if isinstance(error, (DeadlockDetectedError, SerializationError)):
+def _is_overtaken(error: Exception, effect: LocalEffect) -> bool:
+    if isinstance(error, Overtaken):
+        return True
+    if isinstance(error, ForeignKeyViolationError) and outbox.is_about_endpoints(error):
         return True
     return getattr(error, "constraint_name", None) in effect.guards

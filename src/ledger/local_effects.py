@@ -14,12 +14,9 @@ from sqlalchemy import (
     Select,
     SmallInteger,
     Text,
-    and_,
-    bindparam,
     case,
     exists,
     false,
-    func,
     literal_column,
     null,
     select,
@@ -31,8 +28,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from ledger import outbox
-from ledger.claims import CLAIM_COLUMNS, SCOPE, first_claims
-from ledger.statements import Statement, rows_given
+from ledger.claims import CLAIM_COLUMNS, SCOPE, first_claims, same_key
+from ledger.statements import Statement, lock_wait_is_bounded, rows_given
 from ledger.tables import claims
 from operations.contracts import StoredReceipt
 from operations.declaration import Request
@@ -82,7 +79,7 @@ def local_statement(
     inserted = _insert(judged(asked).cte("judged"), known, refusals=refusals)
     done = (
         select(*asked.c, inserted.c.id.label("claim_id"))
-        .select_from(asked.join(inserted, _same_key(asked, inserted)))
+        .select_from(asked.join(inserted, same_key(asked, inserted)))
         .where(inserted.c.outcome == constant(Outcome.SUCCEEDED.value))
         .cte("done")
     )
@@ -103,14 +100,11 @@ def _insert(verdict: CTE, known: CTE, *, refusals: Mapping[str, StoredReceipt]) 
         "state": constant(ClaimState.DONE.value),
         **_receipt(verdict, refusals),
     }
-    bound = select(
-        func.set_config(constant("lock_timeout"), bindparam("lock_wait", type_=Text), true())
-    )
     source = (
         select(*row.values())
         .where(
-            ~exists(select(known.c.id).where(_same_key(known, verdict))),
-            bound.scalar_subquery().is_not(None),
+            ~exists(select(known.c.id).where(same_key(known, verdict))),
+            lock_wait_is_bounded(),
         )
         .order_by(*(verdict.c[name] for name in SCOPE))
     )
@@ -160,7 +154,3 @@ def constant(text: str) -> ColumnElement[str]:
 def headers_text(headers: Sequence[tuple[str, str]]) -> str:
     """A receipt's headers as they are stored."""
     return json.dumps(headers, ensure_ascii=False, separators=(",", ":"))
-
-
-def _same_key(some: CTE, other: CTE) -> ColumnElement[bool]:
-    return and_(*(some.c[name] == other.c[name] for name in SCOPE))

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from asyncpg import Record
+from asyncpg.exceptions import ForeignKeyViolationError
 from sqlalchemy import (
     ARRAY,
     CTE,
@@ -55,6 +56,11 @@ DROP_DAYS = 30
 """How long undelivered events of an endpoint that is switched off are kept."""
 
 _COLUMNS = ["tenant", "endpoint", "subject", "sequence", "type", "payload", "created_at", "next_at"]
+
+
+def is_about_endpoints(error: ForeignKeyViolationError) -> bool:
+    """Whether a statement failed because an endpoint that it tells has just been deleted."""
+    return error.table_name == outbox.name
 
 
 def told(changed: CTE, kind: EventType) -> CTE:

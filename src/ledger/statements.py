@@ -7,10 +7,10 @@ expression language costs nothing after start-up, and keeps column names checked
 from collections.abc import Mapping
 from typing import Any, cast
 
-from sqlalchemy import ARRAY, CTE, bindparam, column, func, select
+from sqlalchemy import ARRAY, CTE, Text, bindparam, column, func, literal_column, select, true
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import TypeEngine
 
 _DIALECT = asyncpg_dialect.dialect()
@@ -47,3 +47,16 @@ def rows_given(columns: Mapping[str, TypeEngine[Any]]) -> CTE:
         *(sql_cast(bindparam(name), ARRAY(kind)) for name, kind in columns.items())
     ).table_valued(*(column(name, kind) for name, kind in columns.items()), name="given")
     return select(given.render_derived()).cte("asked")
+
+
+def lock_wait_is_bounded() -> ColumnElement[bool]:
+    """A condition that is always met, and bounds what this transaction waits for a lock from here
+    on: by the parameter `lock_wait`, such as `100ms`."""
+    name = literal_column("'lock_timeout'::text", Text)
+    bound = func.set_config(name, bindparam("lock_wait", type_=Text), true())
+    return select(bound).scalar_subquery().is_not(None)
+
+
+def milliseconds(seconds: float) -> str:
+    """A duration as Postgres reads it."""
+    return f"{seconds * 1000:.0f}ms"

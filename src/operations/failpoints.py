@@ -90,8 +90,8 @@ _FINDINGS = "ledger.reconciliation_findings:ReconciliationFindings"
 
 PLACES: Mapping[Failpoint, str] = MappingProxyType(
     {
-        Failpoint.CLAIM_COMMITTING: "ledger.claims:Claims._claim_all",
-        Failpoint.CLAIM_COMMITTED: "ledger.claims:Claims._claim_all",
+        Failpoint.CLAIM_COMMITTING: "ledger.claims:Claims._commit",
+        Failpoint.CLAIM_COMMITTED: "ledger.claims:Claims._commit",
         Failpoint.LOCAL_COMMITTING: "ledger.local:LocalOperations._commit",
         Failpoint.LOCAL_COMMITTED: "ledger.local:LocalOperations._commit",
         Failpoint.RUN_STARTING: "runtime.temporal:TemporalExecutor._start",

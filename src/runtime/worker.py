@@ -18,6 +18,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import (
     FixedSizeSlotSupplier,
+    PollerBehaviorSimpleMaximum,
     UnsandboxedWorkflowRunner,
     Worker,
     WorkerDeploymentConfig,
@@ -42,6 +43,8 @@ from runtime.settings import Settings
 from runtime.slots import RunSlots
 from runtime.temporal import TemporalExecutor
 from workflows.registry import SERVICE_WORKFLOWS
+
+WORKFLOW_POLLS = 5
 
 STICKY_SECONDS = 3.0
 """How long a run waits for the worker that has it in memory before any other may take it."""
@@ -83,11 +86,13 @@ def make_worker(
         ],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         tuner=WorkerTuner.create_composite(
-            workflow_supplier=RunSlots(steps.calls),
+            workflow_supplier=RunSlots(steps.calls, slots_max=settings.worker_concurrent_steps),
             activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
             local_activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
             nexus_supplier=FixedSizeSlotSupplier(1),
         ),
+        # So many, and no more: idle polls hold slots too, and must not hold all of them.
+        workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(WORKFLOW_POLLS),
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),

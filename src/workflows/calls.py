@@ -42,7 +42,7 @@ are made safe by the key or by the effect row, not by counting them."""
 LOCAL_RETRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100),
     backoff_coefficient=2.0,
-    maximum_interval=timedelta(seconds=10),
+    maximum_interval=timedelta(seconds=2),
 )
 
 _RECORDED = cast("type[Recorded | None]", Recorded | None)

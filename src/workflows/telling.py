@@ -19,6 +19,7 @@ class Teller:
         self._run = run
         self._journal = journal
         self._told: str = ClaimState.ACCEPTED.value
+        self._has_told = False
 
     def progress(
         self,
@@ -41,8 +42,9 @@ class Teller:
     def tell(self, state: ClaimState | Outcome) -> None:
         """Tell where the operation stands, to whoever opens the run; and to lists, unless all has
         gone well: telling them that costs Temporal an eighth of all its work for a run."""
-        all_is_well = state is Outcome.SUCCEEDED and self._told == ClaimState.ACCEPTED.value
+        all_is_well = state is Outcome.SUCCEEDED and not self._has_told
         if state.value != self._told and not (all_is_well and self._run.tells_trouble_only):
+            self._has_told = True
             self._told = state.value
             workflow.upsert_search_attributes(  # pyright: ignore[reportUnknownMemberType]
                 [_STATE.value_set(state.value)]

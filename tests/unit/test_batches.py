@@ -36,13 +36,21 @@ class Desk:
             await self.came.wait_for(lambda: len(self.served) >= count)
 
 
-def batches(desk: Desk, *, lanes: int = 1, size_max: int = 10) -> Batches[str, str]:
+def batches(
+    desk: Desk,
+    *,
+    lanes: int = 1,
+    size_max: int = 10,
+    waiting_max: int = 100,
+    wait_seconds: float = 30.0,
+) -> Batches[str, str]:
     return Batches(
         desk.perform,
         marks=lambda each: (each.lower(),),
         lanes=lanes,
         size_max=size_max,
-        wait_seconds=30.0,
+        waiting_max=waiting_max,
+        wait_seconds=wait_seconds,
     )
 
 
@@ -96,6 +104,31 @@ async def test_a_failure_is_told_to_everybody_in_it_and_to_nobody_else() -> None
     assert await again == "B"
 
 
+async def test_an_error_about_one_of_them_is_told_to_that_one_only() -> None:
+    served: list[list[str]] = []
+
+    async def perform(asked: Sequence[str]) -> Sequence[str]:
+        served.append(list(asked))
+        await asyncio.sleep(0)
+        if "bad" in asked:
+            raise ValueError("bad")
+        return list(asked)
+
+    calls = Batches(
+        perform,
+        marks=lambda each: (each,),
+        lanes=1,
+        size_max=10,
+        waiting_max=100,
+        wait_seconds=30.0,
+    )
+    tasks = await asking(calls, "first", "good", "bad", "fine")
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(each) for each in answers] == ["first", "good", "bad", "fine"]
+    assert isinstance(answers[2], ValueError)
+    assert served == [["first"], ["good", "bad", "fine"], ["good"], ["bad"], ["fine"]]
+
+
 async def test_who_gives_up_is_not_served_and_holds_up_nobody() -> None:
     desk = Desk()
     calls = batches(desk)
@@ -121,15 +154,40 @@ async def test_the_lane_of_somebody_who_gives_up_goes_to_those_who_wait() -> Non
     assert await waits == "B"
 
 
-async def test_who_waited_too_long_is_refused() -> None:
+async def test_who_waits_too_long_is_refused_while_the_lane_is_still_taken() -> None:
     desk = Desk()
-    calls = Batches(
-        desk.perform, marks=lambda each: (each.lower(),), lanes=1, size_max=10, wait_seconds=-1.0
-    )
+    calls = batches(desk, wait_seconds=0.01)
     first, late = await asking(calls, "a", "b")
     await desk.has(1)
-    desk.gates[0].set()
-    assert await first == "A"
     with pytest.raises(StorageUnavailable):
         await late
+    desk.gates[0].set()
+    assert await first == "A"
     assert desk.served == [["a"]]
+
+
+async def test_who_finds_too_many_before_him_is_refused_at_once() -> None:
+    desk = Desk()
+    calls = batches(desk, waiting_max=1)
+    first, waits, refused = await asking(calls, "a", "b", "c")
+    with pytest.raises(StorageUnavailable):
+        await refused
+    desk.gates[0].set()
+    await desk.has(2)
+    desk.gates[1].set()
+    assert await asyncio.gather(first, waits) == ["A", "B"]
+
+
+async def test_a_twin_of_what_is_under_way_waits_and_strangers_do_not() -> None:
+    desk = Desk()
+    calls = batches(desk, lanes=2)
+    first, twin, stranger = await asking(calls, "a", "A", "b")
+    await desk.has(2)
+    desk.gates[1].set()
+    assert await stranger == "B"
+    assert not twin.done()
+    desk.gates[0].set()
+    await desk.has(3)
+    desk.gates[2].set()
+    assert await asyncio.gather(first, twin) == ["A", "A"]
+    assert desk.served == [["a"], ["b"], ["A"]]
