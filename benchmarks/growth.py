@@ -25,6 +25,9 @@ IN_FLIGHT = 1000
 SLOW_SECONDS = 2.0
 WAITERS = 1000
 EXPIRED, EXPIRE_BATCHES = 100, 9
+RECONCILED_SECONDS, RECONCILED_TIMES = 10, 3
+KEYS_SECONDS = 6.0
+"""Keys are read again every few seconds."""
 SETTLE_SECONDS_MAX = 180.0
 
 Report = Callable[[str], None]
@@ -37,8 +40,18 @@ SELECT $1, 'bench.three_charges', 'row-' || n, decode(repeat('00', 32), 'hex'),
        '{"amount":{"currency":"EUR","minor":2400},"card":"tok_visa"}', '{}',
        'done', 'succeeded', 201,
        '[["content-type","application/json"]]', convert_to('{"charge_ids":["ch_1"]}', 'UTF8'),
-       now() - interval '1 second' * n, now(), now() + interval '30 days'
+       now() - interval '1 day' - interval '1 second' * n, now(), now() + interval '30 days'
 FROM generate_series($2::bigint, $3::bigint) AS n
+"""
+_FILL_EFFECTS = """
+INSERT INTO effects (claim_id, step, purpose, ordinal, tenant, provider, account, region, guarantee,
+                     action, key, state, request, amount_minor, currency, provider_reference, sends,
+                     sent_at, last_sent_at, created_at, updated_at)
+SELECT id, 'first', 'action', 0, tenant, 'payments', 'default', 'default', 'keyed',
+       'charge', 'key-' || id, 'confirmed', '{}', 2400, 'EUR', 'ch_row_' || id, 1,
+       created_at, created_at, created_at, created_at
+FROM claims WHERE tenant = $1 AND key LIKE 'row-%'
+ON CONFLICT DO NOTHING
 """
 
 _OPEN = "SELECT count(*) FROM claims WHERE check_at IS NOT NULL"
@@ -56,28 +69,39 @@ class AtSize:
     """A page far behind the newest, by cursor."""
     expire_ms: float
     """One batch of `EXPIRED` claims whose retention is over: their bodies are cleared."""
+    reconcile_ms: float
+    """A run over one and the same window of the provider's records."""
 
 
-async def at_sizes(subject: Subject, *, sizes: tuple[int, ...], report: Report) -> list[AtSize]:
-    """Fill the table step by step, and measure at each size.
+async def at_sizes(
+    lab: Lab, subject: Subject, *, sizes: tuple[int, ...], until: datetime, report: Report
+) -> list[AtSize]:
+    """Fill the tables step by step, and measure at each size: claims, and an effect of each.
 
-    Claims are made without HTTP (their runs are not the subject); reads go through the API.
+    Claims are made without HTTP (their runs are not the subject); reads go through the API. What
+    is reconciled are the last seconds of work before `until`.
     """
     tenant, filled, found = "bench", 0, list[AtSize]()
+    operator = await lab.token(
+        {"TALLYSTICK_DATABASE_URL": subject.database_url}, tenant, role="operator"
+    )
+    await asyncio.sleep(KEYS_SECONDS)
     connection = await asyncpg.connect(subject.database_url, command_timeout=600)
     try:
         for rows in sizes:
             await connection.execute(_FILL, tenant, filled + 1, rows, timeout=600)
-            await connection.execute("VACUUM ANALYZE claims", timeout=600)
+            await connection.execute(_FILL_EFFECTS, tenant, timeout=600)
+            await connection.execute("VACUUM ANALYZE claims, effects", timeout=600)
             filled = rows
-            found.append(await _at_size(subject, rows))
+            reconcile_ms = await _reconcile_ms(subject, operator, until=until)
+            found.append(await _at_size(subject, rows, reconcile_ms=reconcile_ms))
             report(str(found[-1]))
     finally:
         await connection.close()
     return found
 
 
-async def _at_size(subject: Subject, rows: int) -> AtSize:
+async def _at_size(subject: Subject, rows: int, *, reconcile_ms: float) -> AtSize:
     await claim_latencies(subject.database_url, count=SAMPLES // 2)  # warms the new pages
     claims = await claim_latencies(subject.database_url, count=SAMPLES)
     async with _http(subject) as http:
@@ -97,7 +121,29 @@ async def _at_size(subject: Subject, rows: int) -> AtSize:
         list_ms=percentile(first, 50) * 1000,
         deep_list_ms=percentile(deep, 50) * 1000,
         expire_ms=await _expire_ms(subject),
+        reconcile_ms=reconcile_ms,
     )
+
+
+async def _reconcile_ms(subject: Subject, operator: str, *, until: datetime) -> float:
+    """The median run, from its request to its end."""
+    since = until - timedelta(seconds=RECONCILED_SECONDS)
+    window = {"since": since.isoformat(), "until": until.isoformat()}
+    headers = {"Authorization": f"Bearer {operator}"}
+    taken: list[float] = []
+    async with _http(subject) as http:
+        for _ in range(RECONCILED_TIMES):
+            began = time.perf_counter()
+            answer = await http.post(
+                "/v1/reconciliation/payments/runs",
+                json=window,
+                headers={**headers, "Idempotency-Key": uuid.uuid4().hex, "Prefer": "wait=60"},
+                timeout=90,
+            )
+            if answer.raise_for_status().json()["ended_at"] is None:
+                raise RuntimeError("The reconciliation took too long")
+            taken.append(time.perf_counter() - began)
+    return percentile(sorted(taken), 50) * 1000
 
 
 async def _expire_ms(subject: Subject) -> float:
@@ -202,7 +248,7 @@ async def fairness(lab: Lab, subject: Subject, *, seconds: float, report: Report
     """
     settings = {"TALLYSTICK_DATABASE_URL": subject.database_url}
     tokens = [await lab.token(settings, f"tenant-{number}") for number in range(TENANTS)]
-    await asyncio.sleep(6)  # keys are read again every few seconds
+    await asyncio.sleep(KEYS_SECONDS)
     calm = submissions(subject, concurrency=16, seconds=seconds)
     calm = _with(
         calm,

@@ -205,10 +205,10 @@ class Lab:
             database_url=settings["TALLYSTICK_DATABASE_URL"],
         )
 
-    async def token(self, settings: Mapping[str, str], tenant: str) -> str:
-        """A client's key for `tenant`."""
+    async def token(self, settings: Mapping[str, str], tenant: str, *, role: str = "client") -> str:
+        """A key for `tenant`."""
         issued = await self.run(
-            (*TALLYSTICK, "keys", "issue", "--tenant", tenant, "--output", "json"),
+            (*TALLYSTICK, "keys", "issue", "--tenant", tenant, "--role", role, "--output", "json"),
             environment=settings,
         )
         token: str = json.loads(issued)["token"]

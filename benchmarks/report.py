@@ -247,12 +247,13 @@ def _growth_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         (
             "| claims in the table | claim ms | replay ms | first page ms "
-            "| a page 2000 rows on ms | expiring 100 ms |"
+            "| a page 2000 rows on ms | expiring 100 ms | reconciling 10 s of work, ms |"
         ),
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
         *(
             f"| {size['rows']:,} | {size['claim_ms']:.2f} | {size['replay_ms']:.2f} "
-            f"| {size['list_ms']:.2f} | {size['deep_list_ms']:.2f} | {size['expire_ms']:.2f} |"
+            f"| {size['list_ms']:.2f} | {size['deep_list_ms']:.2f} | {size['expire_ms']:.2f} "
+            f"| {size['reconcile_ms']:.0f} |"
             for size in growth["sizes"]
         ),
         "",

@@ -67,6 +67,7 @@ async def _peers(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
 async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
     document: dict[str, Any] = {}
     document["soak"] = report.plain(await soak(ours, seconds=600 if full else 40, report=say))
+    worked_until = datetime.now(UTC)
     document["in_flight"] = report.plain(await in_flight(lab, ours, report=say))
     document["fairness"] = report.plain(
         await fairness(lab, ours, seconds=60 if full else 20, report=say)
@@ -75,7 +76,8 @@ async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
     document["waiters"] = (await waiters(lab, ours, report=say)).document()
     sizes = (10_000, 100_000, 1_000_000)
     document["sizes"] = [
-        report.plain(found) for found in await at_sizes(ours, sizes=sizes, report=say)
+        report.plain(found)
+        for found in await at_sizes(lab, ours, sizes=sizes, until=worked_until, report=say)
     ]
     return document
 

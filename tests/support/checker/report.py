@@ -103,14 +103,15 @@ def summed(outcomes: Sequence[Outcome]) -> dict[str, int]:
 def counted(evidence: Evidence) -> dict[str, int]:
     """The figures of one body of evidence."""
     lost = [a for a in evidence.attempts if a.status is None or a.status >= 500]
-    looked_up = [e for e in evidence.effects if e.sends > 0 and e.reason is not None]
+    # Looked up, or sent again after it had proved absent.
+    doubted = [e for e in evidence.effects if e.sends > 1 or (e.sends and e.reason is not None)]
     return {
         "operations": len(evidence.claims),
         "attempts": len(evidence.attempts),
         "unknown": len(lost),
         "effects": len(evidence.records) + len(evidence.transfers),
         "interruptions": sum(run.interruptions for run in evidence.runs),
-        "resolved": sum(e.state in {"confirmed", "rejected", "compensated"} for e in looked_up),
+        "resolved": sum(e.state in {"confirmed", "rejected", "compensated"} for e in doubted),
         "parked": sum(claim.state == "parked" for claim in evidence.claims),
     }
 
