@@ -64,9 +64,11 @@ async def states_of(service: RunningService, key: str) -> set[str]:
     states: set[str] = set()
     async with asyncio.timeout(20):
         while "confirmed" not in states:
-            found = await service.http.get(f"/v1/operations/{LEGACY}/{key}", params={"wait": 10})
+            # Not with `wait`: that may answer after a doubt that lasts for a second and a half.
+            found = await service.http.get(f"/v1/operations/{LEGACY}/{key}")
             if found.status_code == 200:
                 states.add(found.json()["steps"][0]["state"])
+            await asyncio.sleep(0.02)
     return states
 
 
