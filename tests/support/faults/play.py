@@ -20,9 +20,9 @@ from support.faults.rig import HANG_SECONDS, Rig
 SETTLE_SECONDS = 60.0
 """From the first request to the last receipt, the fault in between."""
 
-REST_SECONDS = 60.0
-"""From the last receipt until every claim has come to rest, and every message has arrived: twice
-the lease of an event whose deliverer was killed."""
+REST_SECONDS = 100.0
+"""From the last receipt until events and messages rest. A worker that dies with an event takes its
+lease of 30 s with it, and an attempt: two refusals of the endpoint later the pause is 30 s, too."""
 
 FAULT_AFTER_SECONDS = 0.3
 """Operations are under way by then."""
