@@ -11,6 +11,7 @@ from asyncpg.exceptions import (
     CheckViolationError,
     ForeignKeyViolationError,
     LockNotAvailableError,
+    UniqueViolationError,
 )
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -137,7 +138,8 @@ class Accounts:
                     )
             except LockNotAvailableError:
                 raise StorageUnavailable("The account is held by others") from None
-            except Overtaken:
+            except (Overtaken, UniqueViolationError):
+                # Made at this very moment: it can meet the other unique key first. Look again.
                 continue
             except ForeignKeyViolationError:
                 return AccountRefusal.CURRENCY_IN_USE
