@@ -1,6 +1,6 @@
 """Failures as answers: which exceptions are a problem document, and which one."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 import structlog
 from starlette.responses import Response
@@ -11,7 +11,7 @@ from ledger.database import StorageUnavailable
 
 Failure = Problem | StorageUnavailable | ExecutorUnavailable
 
-KINDS: tuple[type[Failure], ...] = (Problem, StorageUnavailable, ExecutorUnavailable)
+KINDS: Final = (Problem, StorageUnavailable, ExecutorUnavailable)
 
 _log = structlog.get_logger(__name__)
 

@@ -16,9 +16,8 @@ from api.documentation import (
     submit_answers,
 )
 from api.keys_in_paths import key_from_path
-from api.problems import Problem, ProblemName
-from api.service import ExecutorUnavailable, service_of
-from ledger.database import StorageUnavailable
+from api.problems import ProblemName
+from api.service import service_of
 from operations.declaration import Operation, SagaOperation
 
 
@@ -42,7 +41,7 @@ class Submissions:
             return
         try:
             answer = await submit(Request(scope, receive, send), operation)
-        except (Problem, StorageUnavailable, ExecutorUnavailable) as failure:
+        except failures.KINDS as failure:
             answer = failures.answer_to(failure)
         await answer(scope, receive, send)
 

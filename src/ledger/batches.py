@@ -12,6 +12,18 @@ from typing import Generic, TypeVar
 
 from ledger.database import StorageUnavailable
 
+LANES = 2
+"""Batches under way at once, in one process and of one kind. Few, so that batches form; more than
+one, so that the next is being made while one waits for its commit."""
+
+SIZE_MAX = 64
+
+WAIT_SECONDS = 3.0
+"""Who finds no lane for so long is refused: Postgres hangs, or cannot keep up."""
+
+WAITING_MAX = 2000
+"""So many can wait for a lane."""
+
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
@@ -32,10 +44,10 @@ class Batches(Generic[Asked, Answer]):
         perform: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer]]],
         *,
         marks: Callable[[Asked], Iterable[Hashable]],
-        lanes: int,
-        size_max: int,
-        waiting_max: int,
-        wait_seconds: float,
+        lanes: int = LANES,
+        size_max: int = SIZE_MAX,
+        waiting_max: int = WAITING_MAX,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         """`perform` answers in the order in which it was asked; no two that share one of their
         `marks` are asked of it at the same time. Who waited longer than `wait_seconds` for that to

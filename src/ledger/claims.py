@@ -40,18 +40,6 @@ from operations.states import ClaimState, Outcome
 RELAY_GRACE_SECONDS = 5.0
 """How long a fresh claim is left to the process that made it before the relay takes care of it."""
 
-LANES = 2
-"""Claims under way at once, in one process and of one kind. Few, so that batches form; more than
-one, so that the next is being made while one waits for its commit."""
-
-BATCH_MAX = 64
-
-LANE_WAIT_SECONDS = 3.0
-"""Who finds no lane for so long is refused: Postgres hangs, or cannot keep up."""
-
-WAITING_MAX = 2000
-"""So many can wait for a lane."""
-
 SHORT_WAIT_SECONDS = 0.1
 """How long a statement that several share waits for a lock: they are not to wait for somebody
 else's row. Who did not get through with it goes on alone."""
@@ -206,17 +194,8 @@ class Claims:
     def __init__(self, database: Database) -> None:
         """Use the pool of `database`."""
         self._database = database
-        self._telling, self._silent = (
-            Batches(
-                perform,
-                marks=lambda asking: (_scope_of(asking),),
-                lanes=LANES,
-                size_max=BATCH_MAX,
-                waiting_max=WAITING_MAX,
-                wait_seconds=LANE_WAIT_SECONDS,
-            )
-            for perform in (self._claim_together_and_tell, self._claim_together)
-        )
+        self._telling = self._batches(tells=True)
+        self._silent = self._batches(tells=False)
         self._alone = asyncio.Semaphore(ALONE_MAX)
 
     async def claim(self, intent: Intent, *, now: datetime) -> Claim:
@@ -244,11 +223,11 @@ class Claims:
             await asyncio.sleep(0.002 * 2**attempt)
         raise StorageUnavailable("The claim that was first did not become visible in time")
 
-    async def _claim_together_and_tell(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
-        return await self._all_or_none(asked, tells=True)
-
-    async def _claim_together(self, asked: Sequence[_Asking]) -> Sequence[Claim | None]:
-        return await self._all_or_none(asked, tells=False)
+    def _batches(self, *, tells: bool) -> Batches[_Asking, Claim | None]:
+        return Batches(
+            lambda asked: self._all_or_none(asked, tells=tells),
+            marks=lambda asking: (_scope_of(asking),),
+        )
 
     async def _all_or_none(
         self, asked: Sequence[_Asking], *, tells: bool

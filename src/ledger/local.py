@@ -23,16 +23,7 @@ from asyncpg.exceptions import (
 
 from ledger import outbox, transfers
 from ledger.batches import Batches
-from ledger.claims import (
-    ALONE_MAX,
-    BATCH_MAX,
-    LANE_WAIT_SECONDS,
-    LANES,
-    SHORT_WAIT_SECONDS,
-    WAITING_MAX,
-    Claim,
-    Intent,
-)
+from ledger.claims import ALONE_MAX, SHORT_WAIT_SECONDS, Claim, Intent
 from ledger.database import Database, Overtaken
 from ledger.local_effects import LocalEffect, Values, headers_text
 from ledger.statements import milliseconds
@@ -94,10 +85,6 @@ class LocalOperations:
         return Batches(
             lambda rows: self._perform_together(rows, effect, tells=tells),
             marks=lambda row: (_scope_of(row), *effect.touches(row)),
-            lanes=LANES,
-            size_max=BATCH_MAX,
-            waiting_max=WAITING_MAX,
-            wait_seconds=LANE_WAIT_SECONDS,
         )
 
     async def _perform_together(
