@@ -30,7 +30,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from ledger import outbox
 from ledger.batches import Batches
-from ledger.database import Database, StorageUnavailable
+from ledger.database import Database, Overtaken, StorageUnavailable
 from ledger.statements import Statement, lock_wait_is_bounded, milliseconds, rows_given
 from ledger.tables import claims
 from operations.failpoints import Failpoint, fail_at
@@ -215,6 +215,8 @@ class Claims:
                     )
             except LockNotAvailableError as error:
                 raise StorageUnavailable("The key is being claimed by somebody slow") from error
+            except Overtaken:
+                claim = None
             except ForeignKeyViolationError as error:
                 _raise_unless_endpoint_is_gone(error)
                 claim = None
@@ -235,7 +237,7 @@ class Claims:
         """All of them; None: did not get through at once, or is too new to be seen."""
         try:
             return await self._commit(asked, tells=tells, lock_wait=SHORT_WAIT_SECONDS)
-        except LockNotAvailableError:
+        except (LockNotAvailableError, Overtaken):
             return [None] * len(asked)
         except ForeignKeyViolationError as error:
             _raise_unless_endpoint_is_gone(error)

@@ -53,7 +53,7 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
                 client, task_queue=settings.temporal_task_queue, eager=with_worker
             )
             if with_worker:
-                from runtime.worker import running_worker  # noqa: PLC0415 - 10 MiB an API can spare
+                from runtime.worker import running_worker  # noqa: PLC0415 - memory an API can spare
 
                 await resources.enter_async_context(
                     running_worker(
