@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatch
 from pathlib import Path
 
 from rich.console import Console
@@ -44,6 +43,10 @@ class Choice:
         chosen = plan.matching(plan.whole(self.seed, pairs=self.pairs), self.only)
         return plan.repeated(chosen, times=self.times)
 
+    def planted(self) -> list[str]:
+        """The mutants that are to be planted."""
+        return [name for name in mutants.names() if plan.fits(name, self.only)]
+
 
 def play(choice: Choice) -> bool:
     """Play the scenarios, print and write the report; whether it is good."""
@@ -73,8 +76,7 @@ def play(choice: Choice) -> bool:
 
 def plant(choice: Choice) -> bool:
     """Plant each mutant; whether all were noticed."""
-    chosen = [name for name in mutants.names() if fnmatch(name, choice.only)]
-    hunted = asyncio.run(hunt(chosen, lanes=choice.jobs, console=_console))
+    hunted = asyncio.run(hunt(choice.planted(), lanes=choice.jobs, console=_console))
     print_hunted(hunted, _console)
     if choice.publish:
         figures.publish_hunted(hunted)
@@ -110,9 +112,11 @@ def main() -> int:
     choice = Choice(**given)
     if choice.publish and (choice.only != EVERYTHING or choice.times != 1):
         parser.error("only a whole run is published")
+    scenarios = choice.scenarios()
+    if not (choice.planted() if plants else scenarios):
+        parser.error(f"nothing is called {choice.only}")
     if plants:
         return 0 if plant(choice) else 1
-    scenarios = choice.scenarios()
     _console.print(f"{len(scenarios)} scenarios, {choice.jobs} at a time; SEED={choice.seed}")
     if names_only:
         for scenario in scenarios:

@@ -71,10 +71,11 @@ API_POINTS = ("claim.*", "local.*", "run.*", "answer.*", "webhook.*", "update.*"
 DOUBTFUL = (Trouble("acquirer", "commit_then_drop"), Trouble("acquirer", "rate_limit", seconds=0.3))
 """Makes the legacy charges need a row, a look-up, and a mark that is taken back."""
 LAGGING = (
-    Trouble("acquirer", "lookup_lag", times=6, seconds=2.0),
+    Trouble("acquirer", "lookup_lag", times=6, seconds=3.0),
     Trouble("acquirer", "commit_then_drop", operation="charge", times=3),
 )
-"""Makes charges unknown for longer than a webhook takes."""
+"""Makes charges unknown for longer than a webhook takes, and for almost as long as the profile
+allows (`rig.FIGURES`): who trusts a look-up earlier, or looks again soon, finds nothing yet."""
 SLOW = (Trouble("warehouse", "slow", times=3, seconds=0.8),)
 NTH = {
     "claim.*": 3,
@@ -211,7 +212,7 @@ def of_providers() -> list[Scenario]:
             mix="cancelled",
             troubles=(
                 Trouble("warehouse", "commit_then_drop", operation="reserve", times=4),
-                Trouble("warehouse", "lookup_lag", times=4, seconds=1.0),
+                Trouble("warehouse", "lookup_lag", times=4, seconds=3.0),
             ),
             needs=frozenset({Need.RESOLVED}),
         )
@@ -270,8 +271,13 @@ def short() -> list[Scenario]:
 
 
 def matching(scenarios: Sequence[Scenario], pattern: str) -> list[Scenario]:
-    """Those whose name fits one of the shell patterns that `pattern` joins by `|`."""
-    return [one for one in scenarios if any(fnmatch(one.name, p) for p in pattern.split("|"))]
+    """Those whose name fits `pattern`."""
+    return [one for one in scenarios if fits(one.name, pattern)]
+
+
+def fits(name: str, pattern: str) -> bool:
+    """Whether `name` fits one of the shell patterns that `pattern` joins by `|`."""
+    return any(fnmatch(name, one) for one in pattern.split("|"))
 
 
 def repeated(scenarios: Sequence[Scenario], *, times: int) -> list[Scenario]:
