@@ -336,7 +336,7 @@ def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:
 
 async def _start(claim: Claim, *, service: Service) -> bool:
     """Start the run; False when Temporal is away: nobody waits until the relay starts it."""
-    async with service.starts.gate:
+    async with service.starts.turn(claim.tenant):
         if service.starts.paused:
             return False
         try:

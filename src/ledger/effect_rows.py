@@ -1,6 +1,6 @@
 """Rows of `effects`: how they are written, so that states only move forward."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -8,6 +8,7 @@ from asyncpg import Record
 from asyncpg.exceptions import CheckViolationError
 from sqlalchemy import (
     ARRAY,
+    CTE,
     Text,
     and_,
     any_,
@@ -18,13 +19,16 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.base import ColumnCollection
+from sqlalchemy.sql.elements import ColumnElement
 
 from ledger.database import Connection
-from ledger.statements import Statement
-from ledger.tables import effects
+from ledger.statements import Statement, rows_given
+from ledger.tables import claims, effects
 from operations.contracts import EffectRecord
 from operations.guarantees import Guarantee
 from operations.keys import Purpose
@@ -63,37 +67,71 @@ _new = insert(effects).values(
     updated_at=bindparam("now"),
 )
 _NOTHING_THERE = literal([EffectState.PLANNED.value, EffectState.ABSENT.value], ARRAY(Text))
-# A run may write while a request of its own is under way, or an earlier run's: who knows of fewer
-# sends than the row cannot say that there is nothing. `Sends.not_applied` takes a send back.
-_moves_forward = and_(
-    effects.c.state == any_(bindparam("predecessors", type_=ARRAY(Text))),
-    or_(
-        not_(_new.excluded.state == any_(_NOTHING_THERE)),
-        effects.c.sends <= _new.excluded.sends,
-    ),
-)
-UPSERT = Statement(
-    _new.on_conflict_do_update(
+
+
+def _moves_forward(row: ColumnCollection[str, ColumnElement[Any]]) -> ColumnElement[bool]:
+    """Whether what is there may become what `row` says.
+
+    A run may write while a request of its own is under way, or an earlier run's: who knows of fewer
+    sends than the row cannot say that there is nothing. `Sends.not_applied` takes a send back.
+    """
+    may_follow = (
+        and_(
+            row.state == state.value,
+            effects.c.state
+            == any_(literal([known.value for known in predecessors(state)], ARRAY(Text))),
+        )
+        for state in EffectState
+    )
+    return and_(
+        or_(*may_follow),
+        or_(not_(row.state == any_(_NOTHING_THERE)), effects.c.sends <= row.sends),
+    )
+
+
+_PREFIX = "effect_"
+_OF_CLAIM = frozenset({"claim_id", "tenant"})
+_GIVEN = tuple(name for name in _VALUES if name not in _OF_CLAIM)
+_given = rows_given({name: effects.c[name].type for name in _GIVEN}, prefix=_PREFIX)
+
+
+def written(of: CTE) -> CTE:
+    """What to add, with `add_cte`, to a statement: it writes the effects that `columns` gives it,
+    for each claim in `of`. States only move forward; `now` is a parameter of the statement."""
+    now = bindparam("now", type_=effects.c.created_at.type)
+    rows = select(of.c.id, of.c.tenant, *(_given.c[name] for name in _GIVEN), now, now).select_from(
+        of.join(_given, true())
+    )
+    names = ["claim_id", "tenant", *_GIVEN, "created_at", "updated_at"]
+    upsert = insert(effects).from_select(names, rows)
+    row = upsert.excluded
+    upsert = upsert.on_conflict_do_update(
         index_elements=["claim_id", "step", "purpose", "ordinal"],
         set_={
-            "state": case((_moves_forward, _new.excluded.state), else_=effects.c.state),
-            "frozen_body": func.coalesce(effects.c.frozen_body, _new.excluded.frozen_body),
-            "amount_minor": func.coalesce(effects.c.amount_minor, _new.excluded.amount_minor),
-            "currency": func.coalesce(effects.c.currency, _new.excluded.currency),
+            "state": case((_moves_forward(row), row.state), else_=effects.c.state),
+            "frozen_body": func.coalesce(effects.c.frozen_body, row.frozen_body),
+            "amount_minor": func.coalesce(effects.c.amount_minor, row.amount_minor),
+            "currency": func.coalesce(effects.c.currency, row.currency),
             "provider_reference": func.coalesce(
-                effects.c.provider_reference, _new.excluded.provider_reference
+                effects.c.provider_reference, row.provider_reference
             ),
-            "sends": func.greatest(effects.c.sends, _new.excluded.sends),
-            "sent_at": func.coalesce(effects.c.sent_at, _new.excluded.sent_at),
-            "last_sent_at": func.greatest(effects.c.last_sent_at, _new.excluded.last_sent_at),
-            "reason": _new.excluded.reason,
+            "sends": func.greatest(effects.c.sends, row.sends),
+            "sent_at": func.coalesce(effects.c.sent_at, row.sent_at),
+            "last_sent_at": func.greatest(effects.c.last_sent_at, row.last_sent_at),
+            "reason": row.reason,
             # What the books told of an effect whose request was not known.
-            "request": _new.excluded.request.op("||")(effects.c.request),
-            "tombstoned_at": func.coalesce(effects.c.tombstoned_at, _new.excluded.tombstoned_at),
-            "updated_at": _new.excluded.updated_at,
+            "request": row.request.op("||")(effects.c.request),
+            "tombstoned_at": func.coalesce(effects.c.tombstoned_at, row.tombstoned_at),
+            "updated_at": row.updated_at,
         },
     )
+    return upsert.returning(effects.c.step).cte("written")
+
+
+_claim = (
+    select(claims.c.id, claims.c.tenant).where(claims.c.id == bindparam("claim_id")).cte("claim")
 )
+_UPSERT = Statement(select(_claim.c.id).add_cte(written(_claim)))
 INSERT = Statement(_new.on_conflict_do_nothing().returning(effects.c.step))
 
 of_claim = effects.c.claim_id == bindparam("claim_id")
@@ -219,26 +257,32 @@ async def upsert(
     connection: Connection,
     claim_id: int,
     tenant: str,
-    rows: Iterable[EffectRecord],
+    rows: Collection[EffectRecord],
     *,
     now: datetime,
 ) -> None:
     """Write effects inside the caller's transaction. States only move forward."""
-    found = list(rows)
-    if not found:
-        return
-    arguments = [
-        UPSERT.arguments(
-            **values(claim_id, tenant, row, now=now),
-            predecessors=[state.value for state in predecessors(row.state)],
-        )
-        for row in found
-    ]
-    await connection.executemany(UPSERT.sql, arguments)
-    for row in found:
-        over = row.state is EffectState.REJECTED or row.tombstone
-        if over and row.state in _NEVER_GIVEN and row.undoes is not None:
+    if rows:
+        await connection.execute(*_UPSERT(claim_id=claim_id, now=now, **columns(rows, now=now)))
+        for row in releasing(rows):
             await release(connection, claim_id, tenant, row)
+
+
+def columns(rows: Iterable[EffectRecord], *, now: datetime) -> dict[str, list[Any]]:
+    """The parameters of a statement that has `written` added to it."""
+    found = [values(0, "", row, now=now) for row in rows]
+    return {_PREFIX + name: [row[name] for row in found] for name in _GIVEN}
+
+
+def releasing(rows: Iterable[EffectRecord]) -> list[EffectRecord]:
+    """Those that, once written, give back what they took from a capture: see `release`."""
+    return [
+        row
+        for row in rows
+        if row.undoes is not None
+        and row.state in _NEVER_GIVEN
+        and (row.state is EffectState.REJECTED or row.tombstone)
+    ]
 
 
 async def hold(connection: Connection, claim_id: int, tenant: str, row: EffectRecord) -> None:

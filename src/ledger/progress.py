@@ -3,7 +3,7 @@
 import json
 from datetime import datetime, timedelta
 
-from sqlalchemy import ARRAY, Text, any_, bindparam, literal, null, select, update
+from sqlalchemy import ARRAY, Boolean, Text, any_, bindparam, literal, null, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from ledger import effect_rows, inbox, outbox
@@ -46,22 +46,33 @@ _ended = (
     .returning(*claims.c)
     .cte("ended")
 )
-_END = Statement(select(_ended.c.id).add_cte(outbox.told(_ended, EventType.DONE)))
+_answered = (
+    insert(business_rows)
+    .from_select(
+        ["claim_id", "tenant", "operation", "answer", "created_at"],
+        select(
+            _ended.c.id,
+            _ended.c.tenant,
+            _ended.c.operation,
+            bindparam("answer", type_=business_rows.c.answer.type),
+            bindparam("now", type_=business_rows.c.created_at.type),
+        ).where(bindparam("has_answer", type_=Boolean)),
+    )
+    .returning(business_rows.c.claim_id)
+    .cte("answered")
+)
+_END = Statement(
+    select(_ended.c.id).add_cte(
+        outbox.told(_ended, EventType.DONE), effect_rows.written(_ended), _answered
+    )
+)
+"""The whole completion: claim, receipt, business row, effects and events, in one round trip."""
 _STATE = Statement(
     select(claims.c.state).where(claims.c.id == bindparam("claim_id")).with_for_update()
 )
 _HOW = Statement(
     select(claims.c.state, claims.c.outcome, claims.c.receipt_status).where(
         claims.c.id == bindparam("claim_id")
-    )
-)
-_BUSINESS = Statement(
-    insert(business_rows).values(
-        claim_id=bindparam("claim_id"),
-        tenant=bindparam("tenant"),
-        operation=bindparam("operation"),
-        answer=bindparam("answer"),
-        created_at=bindparam("now"),
     )
 )
 
@@ -134,39 +145,48 @@ class Progresses:
         `reset`: an earlier history may be undoing what this one takes for done: fenced then.
         Raises OperationUnknown.
         """
-        receipt = completion.receipt
-        async with self._database.transaction() as connection:
-            if reset and await _is_fenced(connection, completion):
-                return RunEnd(outcome=completion.outcome, status=receipt.status, fenced=True)
-            ended = await connection.fetchrow(
-                *_END(
-                    claim_id=completion.claim_id,
-                    outcome=completion.outcome.value,
-                    receipt_status=receipt.status,
-                    receipt_headers=json.dumps(receipt.headers),
-                    receipt_body=receipt.body,
-                    now=now,
-                    expires_at=now + timedelta(days=completion.retention_days),
-                )
-            )
-            if ended is None:
-                return await _how_it_ended(connection, completion.claim_id)
-            await effect_rows.upsert(
-                connection, completion.claim_id, completion.tenant, completion.effects, now=now
-            )
-            if completion.answer is not None:
-                await connection.execute(
-                    *_BUSINESS(
-                        claim_id=completion.claim_id,
-                        tenant=completion.tenant,
-                        operation=completion.operation,
-                        answer=completion.answer,
-                        now=now,
+        fail_at(Failpoint.COMPLETION_COMMITTING)
+        releasing = effect_rows.releasing(completion.effects)
+        if reset or releasing:
+            async with self._database.transaction() as connection:
+                if reset and await _is_fenced(connection, completion):
+                    return _end_of(completion, fenced=True)
+                end = await _end(connection, completion, now=now)
+                for row in releasing:
+                    await effect_rows.release(
+                        connection, completion.claim_id, completion.tenant, row
                     )
-                )
-            fail_at(Failpoint.COMPLETION_COMMITTING)
+        else:
+            async with self._database.connection() as connection:
+                end = await _end(connection, completion, now=now)
         fail_at(Failpoint.COMPLETION_COMMITTED)
-        return RunEnd(outcome=completion.outcome, status=receipt.status)
+        return end
+
+
+async def _end(connection: Connection, completion: Completion, *, now: datetime) -> RunEnd:
+    """In one statement, which is a transaction of its own unless the caller has begun one."""
+    receipt = completion.receipt
+    ended = await connection.fetchval(
+        *_END(
+            claim_id=completion.claim_id,
+            outcome=completion.outcome.value,
+            receipt_status=receipt.status,
+            receipt_headers=json.dumps(receipt.headers),
+            receipt_body=receipt.body,
+            now=now,
+            expires_at=now + timedelta(days=completion.retention_days),
+            answer=completion.answer,
+            has_answer=completion.answer is not None,
+            **effect_rows.columns(completion.effects, now=now),
+        )
+    )
+    if ended is None:
+        return await _how_it_ended(connection, completion.claim_id)
+    return _end_of(completion)
+
+
+def _end_of(completion: Completion, *, fenced: bool = False) -> RunEnd:
+    return RunEnd(outcome=completion.outcome, status=completion.receipt.status, fenced=fenced)
 
 
 async def _is_fenced(connection: Connection, completion: Completion) -> bool:

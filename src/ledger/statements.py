@@ -41,10 +41,11 @@ class Statement:
         return tuple(values[name] if name in values else constants[name] for name in self._names)
 
 
-def rows_given(columns: Mapping[str, TypeEngine[Any]]) -> CTE:
-    """Rows that come with a call, as a table: a statement gets a list of values for each column."""
+def rows_given(columns: Mapping[str, TypeEngine[Any]], *, prefix: str = "") -> CTE:
+    """Rows that come with a call, as a table: a statement gets a list of values for each column, as
+    the parameter of its name after `prefix`."""
     given = func.unnest(
-        *(sql_cast(bindparam(name), ARRAY(kind)) for name, kind in columns.items())
+        *(sql_cast(bindparam(prefix + name), ARRAY(kind)) for name, kind in columns.items())
     ).table_valued(*(column(name, kind) for name, kind in columns.items()), name="given")
     return select(given.render_derived()).cte("asked")
 

@@ -8,6 +8,7 @@ more. So what waits for a provider does not count.
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from temporalio.worker import (
     CustomSlotSupplier,
@@ -23,9 +24,13 @@ BUSY_MAX = 12
 """Runs that want the processor, and polls for more. Enough to keep a process busy, and few enough
 that who comes next waits a fraction of a second."""
 
+STARTED_MAX = 4
+"""Runs that want the processor, while this process still starts another one itself. What is started
+later is done sooner, and its tenant's turn comes sooner."""
+
 EAGER_MAX = 100
-"""The same for runs whose first task came with the answer to their start: this process asked for
-them itself, and a task that is refused costs Temporal a round trip more."""
+"""As `BUSY_MAX`, for runs whose first task came with the answer to their start: this process asked
+for them itself, and a task that is refused costs Temporal a round trip more."""
 
 
 class RunSlots(CustomSlotSupplier):
@@ -34,13 +39,24 @@ class RunSlots(CustomSlotSupplier):
     def __init__(self, calls: CallsUnderWay, *, slots_max: int) -> None:
         """None is taken. `slots_max`, in all: as many as there are slots for local activities, or
         runs would wait for those, and count as busy."""
-        self._calls = calls
+        self.calls = calls
         self._slots_max = max(slots_max, 2 * BUSY_MAX)
         self._taken = 0
+        self._used = 0
+        self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()  # Temporal's core gives back from threads of its own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[asyncio.Future[None]] = []
         calls.listen(self._wake)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, on the event loop, whenever there may be room for another run."""
+        self._listeners.append(listener)
+
+    def has_room(self, under_way: int) -> bool:
+        """Whether a run that is started now would be worked on at once, beside `under_way` others
+        that are being started."""
+        return self._used - self.calls.count + under_way < STARTED_MAX
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002
         """A slot for a poll, when there is one."""
@@ -55,19 +71,22 @@ class RunSlots(CustomSlotSupplier):
         """A slot for a task that came with an answer, if there is one now."""
         return SlotPermit() if self._take(busy_max=EAGER_MAX) else None
 
-    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
-        """A poll has brought a task: it has its slot already."""
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:  # noqa: ARG002
+        """A task has come: by a poll, or with an answer."""
+        with self._lock:
+            self._used += 1
 
-    def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002
+    def release_slot(self, ctx: SlotReleaseContext) -> None:
         """A task is done, or a poll has ended."""
         with self._lock:
             self._taken -= 1
+            self._used -= int(ctx.slot_info is not None)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
     def _take(self, *, busy_max: int) -> bool:
         with self._lock:
-            free = self._taken - self._calls.count < busy_max and self._taken < self._slots_max
+            free = self._taken - self.calls.count < busy_max and self._taken < self._slots_max
             self._taken += int(free)
         return free
 
@@ -76,3 +95,5 @@ class RunSlots(CustomSlotSupplier):
         for changed in waiting:
             if not changed.done():
                 changed.set_result(None)
+        for listener in self._listeners:
+            listener()

@@ -43,6 +43,11 @@ DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
         # The development server polls its one shard 20 times a second: every hop would cost 50 ms.
         "history.transferProcessorMaxPollRPS": "2000",
         "history.timerProcessorMaxPollRPS": "2000",
+        # What the UI lists is written once a second, by one writer: a run that has ended by then is
+        # written once instead of twice, and that was two fifths of the server's processor time.
+        "history.visibilityProcessorMaxPollRPS": "1",
+        "history.visibilityTaskBatchSize": "1000",
+        "history.visibilityProcessorSchedulerWorkerCount": "1",
         # What Temporal stores in PostgreSQL; the same bound here, so that tests meet it.
         "limit.maxIDLength": "255",
         # One tenant's flood must not hold up the others: fairness keys need the newer matcher.
