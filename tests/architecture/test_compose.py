@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from operations.search import SEARCH_ATTRIBUTES
-from runtime.embedded.temporal import DYNAMIC_CONFIG, RETENTION
+from runtime.embedded.temporal import SHARED_CONFIG, RETENTION
 from runtime.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +79,7 @@ def test_server_has_the_embedded_servers_limits_and_512_shards(compose: Compose)
     configured = _read("deploy/temporal-dynamic-config.yaml")
     said = {key: str(values[0]["value"]).lower() for key, values in configured.items()}
 
-    # The poll rates tune the development server's one shard.
-    assert said == {key: value for key, value in DYNAMIC_CONFIG.items() if "PollRPS" not in key}
+    assert said == SHARED_CONFIG
     assert compose.services["temporal"].environment["NUM_HISTORY_SHARDS"] == "512"
 
 

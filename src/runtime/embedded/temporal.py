@@ -38,16 +38,9 @@ NAMESPACE: Final = "default"
 # Said rather than inherited: how long a closed run can be looked at. Our own records last longer.
 RETENTION: Final = dt.timedelta(hours=72)
 
-DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
+# What a production server has too: `deploy/temporal-dynamic-config.yaml`.
+SHARED_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # The development server polls its one shard 20 times a second: every hop would cost 50 ms.
-        "history.transferProcessorMaxPollRPS": "2000",
-        "history.timerProcessorMaxPollRPS": "2000",
-        # What the UI lists is written once a second, by one writer: a run that has ended by then is
-        # written once instead of twice, and that was two fifths of the server's processor time.
-        "history.visibilityProcessorMaxPollRPS": "1",
-        "history.visibilityTaskBatchSize": "1000",
-        "history.visibilityProcessorSchedulerWorkerCount": "1",
         # What Temporal stores in PostgreSQL; the same bound here, so that tests meet it.
         "limit.maxIDLength": "255",
         # One tenant's flood must not hold up the others: fairness keys need the newer matcher.
@@ -56,6 +49,21 @@ DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
         # Fairness is kept within a partition, and one that no poll asks keeps its tasks waiting.
         "matching.numTaskqueueReadPartitions": "1",
         "matching.numTaskqueueWritePartitions": "1",
+    }
+)
+
+# For the one shard and the one SQLite file of the development server.
+DYNAMIC_CONFIG: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **SHARED_CONFIG,
+        # It polls 20 times a second: every hop would cost 50 ms.
+        "history.transferProcessorMaxPollRPS": "2000",
+        "history.timerProcessorMaxPollRPS": "2000",
+        # What the UI lists is written once a second, by one writer: a run that has ended by then is
+        # written once instead of twice, and that was two fifths of the server's processor time.
+        "history.visibilityProcessorMaxPollRPS": "1",
+        "history.visibilityTaskBatchSize": "1000",
+        "history.visibilityProcessorSchedulerWorkerCount": "1",
     }
 )
 
