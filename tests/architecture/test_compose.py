@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ruamel.yaml import YAML
 
 from operations.search import SEARCH_ATTRIBUTES
-from runtime.embedded.temporal import SHARED_CONFIG, RETENTION
+from runtime.embedded.temporal import RETENTION, SHARED_CONFIG
 from runtime.settings import Settings
 
 ROOT = Path(__file__).parents[2]
