@@ -2,6 +2,7 @@
 
 import json
 import platform
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -48,10 +49,22 @@ def header(*, full: bool) -> dict[str, Any]:
             "memory_gib": round(psutil.virtual_memory().total / 2**30),
             "architecture": platform.machine(),
             "load_before": round(psutil.getloadavg()[0], 1),
+            "yardstick_ms": round(_yardstick_ms(), 1),
         },
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
     }
+
+
+def _yardstick_ms() -> float:
+    """A million additions in a loop, the best of five: what this machine is worth just now."""
+    best = float("inf")
+    for _ in range(5):
+        began, total = time.perf_counter(), 0
+        for number in range(1_000_000):
+            total += number
+        best = min(best, time.perf_counter() - began)
+    return best * 1000
 
 
 def plain(value: Any) -> dict[str, Any]:
@@ -215,7 +228,8 @@ def figures(document: Mapping[str, Any]) -> str:
     lines = [
         f"Measured on {document['date']}, profile {document['profile']}: {machine['cores']} cores, "
         f"{machine['memory_gib']} GiB, {machine['architecture']}, Python {document['python']}; "
-        f"load average before the run {machine['load_before']}. "
+        f"load average before the run {machine['load_before']}; a million additions in a loop took "
+        f"{machine['yardstick_ms']:.0f} ms. "
         + ", ".join(f"{name} {number}" for name, number in document["packages"].items())
         + ". Median (least-greatest) over the rounds.",
         "",

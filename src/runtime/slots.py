@@ -33,6 +33,12 @@ EAGER_MAX = 100
 for them itself, and a task that is refused costs Temporal a round trip more."""
 
 
+class RunPermit(SlotPermit):
+    """A slot that was given out, and whether a task has come for it."""
+
+    used = False
+
+
 class RunSlots(CustomSlotSupplier):
     """Slots for workflow tasks, of which those that wait for a provider do not count."""
 
@@ -65,24 +71,30 @@ class RunSlots(CustomSlotSupplier):
             changed = self._loop.create_future()
             self._waiting.append(changed)
             await changed
-        return SlotPermit()
+        return RunPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:  # noqa: ARG002
         """A slot for a task that came with an answer, if there is one now."""
-        return SlotPermit() if self._take(busy_max=EAGER_MAX) else None
+        return RunPermit() if self._take(busy_max=EAGER_MAX) else None
 
-    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:  # noqa: ARG002
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
         """A task has come: by a poll, or with an answer."""
-        with self._lock:
-            self._used += 1
+        self._count_used(ctx.permit, used=True)
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:
         """A task is done, or a poll has ended."""
+        self._count_used(ctx.permit, used=False)
         with self._lock:
             self._taken -= 1
-            self._used -= int(ctx.slot_info is not None)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
+
+    def _count_used(self, permit: SlotPermit, *, used: bool) -> None:
+        """Once for each permit, whatever the core says and how often."""
+        assert isinstance(permit, RunPermit)
+        with self._lock:
+            self._used += int(used) - int(permit.used)
+            permit.used = used
 
     def _take(self, *, busy_max: int) -> bool:
         with self._lock:

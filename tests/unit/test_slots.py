@@ -2,19 +2,29 @@
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import Any
 
 from temporalio.worker import SlotPermit, SlotReleaseContext
 
 from activities.calls import CallsUnderWay
-from runtime.slots import BUSY_MAX, EAGER_MAX, STARTED_MAX, RunSlots
+from runtime.slots import BUSY_MAX, EAGER_MAX, STARTED_MAX, RunPermit, RunSlots
 
 ANY: Any = None
 """The context of a reservation: nothing in it matters."""
 
-IDLE = SlotReleaseContext(slot_info=None, permit=SlotPermit())
-_TASK: Any = "what the core tells of a workflow task"
-DONE = SlotReleaseContext(slot_info=_TASK, permit=SlotPermit())
+
+def given_back(permit: SlotPermit | None = None) -> SlotReleaseContext:
+    """What the core says when it gives a slot back."""
+    return SlotReleaseContext(slot_info=None, permit=permit or RunPermit())
+
+
+@dataclass(frozen=True)
+class CameFor:
+    """What the core says when a task has come: the SDK's type is a protocol."""
+
+    permit: SlotPermit
+    slot_info: Any = None
 
 
 async def test_a_worker_takes_so_many_and_the_next_waits_until_one_is_given_back() -> None:
@@ -24,7 +34,7 @@ async def test_a_worker_takes_so_many_and_the_next_waits_until_one_is_given_back
     next_one = asyncio.create_task(supplier.reserve_slot(ANY))
     await asyncio.sleep(0)
     assert not next_one.done()
-    await asyncio.to_thread(supplier.release_slot, IDLE)  # as Temporal's core does it
+    await asyncio.to_thread(supplier.release_slot, given_back())  # as Temporal's core does it
     await next_one
 
 
@@ -59,7 +69,7 @@ async def test_a_reservation_that_is_cancelled_takes_nothing() -> None:
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.wait({gone})
-    supplier.release_slot(IDLE)
+    supplier.release_slot(given_back())
     await supplier.reserve_slot(ANY)
     last = asyncio.create_task(supplier.reserve_slot(ANY))
     await asyncio.sleep(0)
@@ -72,18 +82,18 @@ async def test_there_is_room_for_a_start_while_few_runs_want_the_processor() -> 
     supplier = RunSlots(calls, slots_max=200)
     looked: list[bool] = []
     supplier.listen(lambda: looked.append(supplier.has_room(0)))
-    for _ in range(STARTED_MAX):
-        await supplier.reserve_slot(ANY)
-        assert supplier.has_room(0), "a poll that has brought nothing is no work"
-    for _ in range(STARTED_MAX):
-        supplier.mark_slot_used(ANY)
+    permits = [await supplier.reserve_slot(ANY) for _ in range(STARTED_MAX + 1)]
+    assert supplier.has_room(0), "a poll that has brought nothing is no work"
+    for permit in permits[1:]:
+        supplier.mark_slot_used(CameFor(permit))
+        supplier.mark_slot_used(CameFor(permit))
     assert not supplier.has_room(0)
     with calls.one():
         assert looked.pop(), "who waits for a provider makes room, and says so"
         assert supplier.has_room(0)
         assert not supplier.has_room(1), "what is being started will want it"
-    supplier.release_slot(DONE)
+    supplier.release_slot(given_back(permits[1]))
     await asyncio.sleep(0)
     assert looked.pop(), "a run that is done makes room, and says so"
-    supplier.release_slot(IDLE)
+    supplier.release_slot(given_back(permits[0]))
     assert not supplier.has_room(1), "a poll that ends makes none"
