@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from temporalio.worker import SlotPermit, SlotReleaseContext
@@ -19,12 +19,9 @@ def given_back(permit: SlotPermit | None = None) -> SlotReleaseContext:
     return SlotReleaseContext(slot_info=None, permit=permit or RunPermit())
 
 
-@dataclass(frozen=True)
-class CameFor:
-    """What the core says when a task has come: the SDK's type is a protocol."""
-
-    permit: SlotPermit
-    slot_info: Any = None
+def came_for(permit: SlotPermit) -> Any:
+    """What the core says when a task has come; the SDK's type is a protocol."""
+    return SimpleNamespace(permit=permit, slot_info=None)
 
 
 async def test_a_worker_takes_so_many_and_the_next_waits_until_one_is_given_back() -> None:
@@ -85,8 +82,8 @@ async def test_there_is_room_for_a_start_while_few_runs_want_the_processor() -> 
     permits = [await supplier.reserve_slot(ANY) for _ in range(STARTED_MAX + 1)]
     assert supplier.has_room(0), "a poll that has brought nothing is no work"
     for permit in permits[1:]:
-        supplier.mark_slot_used(CameFor(permit))
-        supplier.mark_slot_used(CameFor(permit))
+        supplier.mark_slot_used(came_for(permit))
+        supplier.mark_slot_used(came_for(permit))
     assert not supplier.has_room(0)
     with calls.one():
         assert looked.pop(), "who waits for a provider makes room, and says so"
