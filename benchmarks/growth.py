@@ -13,7 +13,7 @@ import httpx
 from floors import claim_latencies
 from lab import Lab, Subject
 from load import Plan
-from measure import MIB, Measured, Watch, measure, percentile, resident_bytes
+from measure import MIB, Measured, Spread, Watch, measure, percentile, resident_bytes
 from side_by_side import submissions
 
 from ledger.database import Database
@@ -99,6 +99,29 @@ async def at_sizes(
     finally:
         await connection.close()
     return found
+
+
+async def claims_in_turns(
+    subject: Subject, small: Subject, *, rows: int, rounds: int, report: Report
+) -> Spread:
+    """The median claim in the table of `subject`, filled before, ÷ that in one of `rows`: in turns,
+    for the machine's pace changes while a table is filled."""
+    connection = await asyncpg.connect(small.database_url)
+    try:
+        await connection.execute(_FILL, "bench", 1, rows)
+        await connection.execute("VACUUM ANALYZE claims")
+    finally:
+        await connection.close()
+    ratios: list[float] = []
+    for number in range(rounds + 1):
+        full, few = (
+            percentile(await claim_latencies(url, count=SAMPLES // 2), 50)
+            for url in (subject.database_url, small.database_url)
+        )
+        if number:  # the first round warms the pages
+            ratios.append(full / few)
+    report(f"claims in turns: {ratios}")
+    return Spread.of(ratios)
 
 
 async def _at_size(subject: Subject, rows: int, *, reconcile_ms: float) -> AtSize:

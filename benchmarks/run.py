@@ -16,7 +16,7 @@ from typing import Any
 import report
 from costs import costs
 from floors import floors
-from growth import at_sizes, fairness, in_flight, soak, waiters
+from growth import at_sizes, claims_in_turns, fairness, in_flight, soak, waiters
 from lab import Lab, Subject
 from rich.console import Console
 from side_by_side import APART, compare, start_peers
@@ -24,6 +24,13 @@ from side_by_side import APART, compare, start_peers
 SUITES = ("peers", "floors", "growth")
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
+
+LIMITED = "ours, with a limit"
+TENANT_LIMIT = {
+    "TALLYSTICK_API_NEW_OPERATIONS_PER_SECOND": "5",
+    "TALLYSTICK_API_NEW_OPERATIONS_BURST": "5",
+}
+"""What a deployment says when one tenant may not take all there is."""
 
 console = Console()
 
@@ -69,9 +76,13 @@ async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
     document["soak"] = report.plain(await soak(ours, seconds=600 if full else 40, report=say))
     worked_until = datetime.now(UTC)
     document["in_flight"] = report.plain(await in_flight(lab, ours, report=say))
-    document["fairness"] = report.plain(
-        await fairness(lab, ours, seconds=60 if full else 20, report=say)
+    seconds = 60 if full else 20
+    document["fairness"] = report.plain(await fairness(lab, ours, seconds=seconds, report=say))
+    limited = await lab.ours(LIMITED, single_process=False, environment=TENANT_LIMIT)
+    document["fairness_limited"] = report.plain(
+        await fairness(lab, limited, seconds=seconds, report=say)
     )
+    await lab.stop(*(lab.child(pid) for pid in limited.processes.values()))
     # Last: memory that a thousand connections took is not given back.
     document["waiters"] = (await waiters(lab, ours, report=say)).document()
     sizes = (10_000, 100_000, 1_000_000)
@@ -79,6 +90,9 @@ async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
         report.plain(found)
         for found in await at_sizes(lab, ours, sizes=sizes, until=worked_until, report=say)
     ]
+    document["claims_in_turns"] = report.plain(
+        await claims_in_turns(ours, limited, rows=sizes[0], rounds=5, report=say)
+    )
     return document
 
 

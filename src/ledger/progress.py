@@ -10,7 +10,7 @@ from ledger import effect_rows, inbox, outbox
 from ledger.database import Connection, Database
 from ledger.statements import Statement
 from ledger.tables import business_rows, claims
-from ledger.verdicts import cancel_of, write_cancel, write_verdict
+from ledger.verdicts import abandoned_of, cancel_of, write_cancel, write_verdict
 from operations.contracts import Completion, Progress, Recollection, RunEnd
 from operations.failpoints import Failpoint, fail_at
 from operations.messages import EventType
@@ -127,6 +127,7 @@ class Progresses:
                 raise OperationUnknown(f"There is no claim {claim_id}")
             rows = await connection.fetch(*effect_rows.OF_CLAIM(claim_id=claim_id))
             cancel = await cancel_of(connection, claim_id)
+            abandoned = await abandoned_of(connection, claim_id)
         outcome = claim["outcome"]
         return Recollection(
             state=ClaimState(claim["state"]),
@@ -134,6 +135,7 @@ class Progresses:
             status=claim["receipt_status"],
             effects=tuple(effect_rows.read(row) for row in rows),
             cancel=cancel,
+            abandoned=abandoned,
         )
 
     async def complete(

@@ -15,7 +15,7 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.sql.elements import ColumnElement
 
 from ledger.database import Connection, Database
@@ -23,6 +23,7 @@ from ledger.statements import Statement
 from ledger.tables import decisions, effects
 from operations.contracts import CancelRequest, Decision
 from operations.keys import Purpose
+from operations.states import Verdict
 
 WHOLE_OPERATION = ""
 """The `step` of what was decided about the operation itself: a cancel."""
@@ -63,6 +64,19 @@ _CANCEL_OF = Statement(
     )
     .order_by(decisions.c.id)
     .limit(literal(1))
+)
+_last = (
+    select(*decisions.c)
+    .where(
+        decisions.c.claim_id == bindparam("claim_id"),
+        decisions.c.step != literal(WHOLE_OPERATION),
+    )
+    .ext(distinct_on(decisions.c.step, decisions.c.purpose))
+    .order_by(decisions.c.step, decisions.c.purpose, decisions.c.id.desc())
+    .subquery()
+)
+_ABANDONED_OF = Statement(
+    select(*_last.c).where(_last.c.verdict == literal(Verdict.ABANDON.value)).order_by(_last.c.id)
 )
 _HOLDER = Statement(
     select(literal(1))
@@ -142,6 +156,22 @@ async def cancel_of(connection: Connection, claim_id: int) -> CancelRequest | No
         return None
     return CancelRequest(
         requested_by=row["decided_by"], reason=row["evidence"], requested_at=row["decided_at"]
+    )
+
+
+async def abandoned_of(connection: Connection, claim_id: int) -> tuple[Decision, ...]:
+    """The verdicts that gave up on a step and were the last about it, on the caller's connection.
+    What was decided about an earlier attempt says nothing about a later one."""
+    return tuple(
+        Decision(
+            step=row["step"],
+            purpose=Purpose(row["purpose"]),
+            verdict=Verdict(row["verdict"]),
+            evidence=row["evidence"],
+            decided_by=row["decided_by"],
+            decided_at=row["decided_at"],
+        )
+        for row in await connection.fetch(*_ABANDONED_OF(claim_id=claim_id))
     )
 
 

@@ -217,6 +217,8 @@ class Recollection(Payload):
     effects: tuple[EffectRecord, ...] = ()
     cancel: CancelRequest | None = None
     """The first wish to cancel that a run has taken."""
+    abandoned: tuple[Decision, ...] = ()
+    """The verdicts that gave up on a step, where they were the last about it."""
 
 
 class StoredReceipt(Payload):

@@ -1,6 +1,6 @@
 """How the forward path of a run can end without success. Values of control flow, never failures."""
 
-from operations.contracts import CancelRequest, RunEnd
+from operations.contracts import CancelRequest, Decision, RunEnd
 from operations.effects import Effect
 from operations.states import Outcome
 
@@ -55,6 +55,11 @@ class Abandoned(Ending):
     """An operator gave up on a step."""
 
     outcome = Outcome.ABANDONED
+
+    @classmethod
+    def by(cls, verdict: Decision) -> "Abandoned":
+        """The ending that such a verdict brings about."""
+        return cls(f"An operator gave up on the step {verdict.step!r}", step=verdict.step)
 
 
 class Fenced(Ending):

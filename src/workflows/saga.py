@@ -156,6 +156,9 @@ class Saga:
 
     async def _undo(self, step: Step) -> None:
         """Find out what the step's action did, and take it back."""
+        if step.name in self.settler.given_up:
+            self.abandoned = True
+            return
         try:
             action = await self._settled_action(step)
             if action is not None:
@@ -166,7 +169,7 @@ class Saga:
 
     async def _settled_action(self, step: Step) -> Effect | None:
         action = self.journal.action(step.name)
-        if action is None or step.name in self.settler.given_up:
+        if action is None:
             return None
         settled = await self.settler.settle(action.identity)
         entombed = self.journal.put(replace(settled, tombstone=True))

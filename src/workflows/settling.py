@@ -168,7 +168,10 @@ class Settler:
         return ClaimState.COMPENSATING if self.compensating else ClaimState.ACCEPTED
 
     async def recall(self) -> None:
-        """Take up what earlier runs have written. Raises AlreadyDone or Fenced."""
+        """Take up what earlier runs have written.
+
+        Raises AlreadyDone, or how an earlier run came to end, unless this one is undoing already.
+        """
         memory = await calls.recall(self.run.claim_id)
         if memory.outcome is not None and memory.status is not None:
             raise AlreadyDone(RunEnd(outcome=memory.outcome, status=memory.status))
@@ -178,7 +181,13 @@ class Settler:
         self.cancel_request = self.cancel_request or memory.cancel
         entombed = self.journal.has_tombstone() or any(row.tombstone for row in memory.effects)
         undoing = memory.state is ClaimState.COMPENSATING or entombed
-        if undoing and not self.compensating:
+        self.given_up.update(verdict.step for verdict in memory.abandoned)
+        if self.compensating:
+            return
+        for verdict in memory.abandoned:
+            if verdict.purpose is Purpose.ACTION:
+                raise Abandoned.by(verdict)
+        if undoing:
             refused = self.journal.refusal()
             if refused is not None:
                 raise Refused.by(refused)
@@ -292,5 +301,5 @@ class Settler:
         verdict.recorded = True
         if decision.verdict is Verdict.ABANDON:
             self.given_up.add(effect.step)
-            raise Abandoned(f"An operator gave up on the step {effect.step!r}", step=effect.step)
+            raise Abandoned.by(decision)
         return decided.identity

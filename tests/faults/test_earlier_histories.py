@@ -3,16 +3,28 @@
 Terminated and recovered, or reset: the ledger tells what was recorded; what was not, is looked up.
 """
 
+import uuid
+
 import pytest
 
+from operations.contracts import Decision, Progress
 from operations.declaration import SagaOperation
+from operations.keys import Purpose
 from operations.orders_place import ORDERS_PLACE
-from operations.states import EffectState, Outcome
+from operations.states import ClaimState, EffectState, Outcome, Verdict
 from runtime.settings import Settings
-from support.interrupting import HELD_SECONDS, committed, net, recovered, taken
-from support.saga_bench import SagaBench, saga_bench
+from runtime.wiring import now
+from support.interrupting import HELD_SECONDS, committed, net, recovered, taken, until
+from support.saga_bench import Begun, SagaBench, saga_bench
 from support.service import ORDER
-from support.stepping import OVER_PAYMENTS, OVER_RETURNS, OVER_STORES, OVER_WAREHOUSE
+from support.stepping import (
+    OVER_ACQUIRER,
+    OVER_PAYMENTS,
+    OVER_RETURNS,
+    OVER_STORES,
+    OVER_WAREHOUSE,
+    UNDELIVERABLE,
+)
 from support.world import World
 
 
@@ -110,3 +122,42 @@ async def test_a_reset_run_goes_no_further_than_the_undoing_of_its_predecessor(
     assert await net(world) == {"reserve": 0, "charge": 0, "book": 0}
     if gate == "gated":
         assert await world.ledger(operation.steps[1].provider) == []
+
+
+@pytest.mark.parametrize("purpose", [Purpose.ACTION, Purpose.UNDO])
+async def test_what_an_operator_gave_up_on_is_not_asked_about_again(
+    quick: Settings, tenant: str, world: World, purpose: Purpose
+) -> None:
+    """The run was lost after the verdict was recorded, and before the operation had ended."""
+    blind = quick.model_copy(update={"acquirer_blind": True})
+    async with saga_bench(blind, tenant=tenant) as bench:
+        if purpose is Purpose.ACTION:
+            await world.faults("acquirer", "commit_then_drop", operation="charge")
+            begun = await bench.begin(OVER_ACQUIRER, {})
+        else:
+            await world.faults("payments", "decline", operation="refund")
+            begun = await bench.begin(OVER_PAYMENTS, {"address": UNDELIVERABLE})
+
+        async def is_parked() -> bool:
+            return (await bench.now(begun)).state is ClaimState.PARKED
+
+        await until(is_parked)
+        await begun.handle.terminate("before it could end")
+        for verdict in (Verdict.ABANDON, Verdict.RETRY, Verdict.ABANDON):
+            await _record(bench, begun, Decision(step="first", purpose=purpose, verdict=verdict))
+            known = await bench.ledger.progress.recall(begun.claim.id)
+            assert len(known.abandoned) == (verdict is Verdict.ABANDON), "the last one counts"
+        assert (await recovered(bench, begun)).outcome is Outcome.ABANDONED
+    provider = "acquirer" if purpose is Purpose.ACTION else "payments"
+    assert [row["operation"] for row in await world.ledger(provider)] == ["charge"]
+
+
+async def _record(bench: SagaBench, begun: Begun, decision: Decision) -> None:
+    """As the run would have done it."""
+    parked = Progress(
+        claim_id=begun.claim.id,
+        tenant=bench.tenant,
+        state=ClaimState.PARKED,
+        decision=decision.model_copy(update={"evidence": uuid.uuid4().hex}),
+    )
+    assert await bench.ledger.progress.record(parked, now=now())

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,7 +12,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from ledger.claims import Intent
 from runtime.settings import Settings
 from runtime.wiring import now
-from support.service import CHARGE, ORDER, RunningService, running_service
+from support.service import CHARGE, ORDER, RunningService, running_service, tallystick
 from support.world import World
 
 LEGACY = "payments.charge_legacy"
@@ -323,19 +321,3 @@ async def test_the_command_line_lists_decides_and_cancels(
     await parked(blind, world, "other", mode="commit_then_drop")
     cancelled = await tallystick(blind, "cancel", LEGACY, "other", "--reason", "wrong card")
     assert cancelled["decisions"][0]["verdict"] == "cancel"
-
-
-async def tallystick(service: RunningService, *arguments: str) -> Any:
-    """Run the command line as an operator, and return what it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "runtime.cli", *arguments, "--output", "json"),
-        stdout=asyncio.subprocess.PIPE,
-        env={
-            **os.environ,
-            "TALLYSTICK_API_URL": service.url,
-            "TALLYSTICK_API_KEY": service.operator_token,
-        },
-    )
-    printed, _ = await process.communicate()
-    assert process.returncode == 0
-    return json.loads(printed)

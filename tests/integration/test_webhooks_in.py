@@ -21,7 +21,7 @@ from operations.states import ClaimState, EffectState
 from runtime.embedded.postgres import EmbeddedPostgres
 from runtime.settings import Settings
 from support.databases import cloned_database
-from support.service import CHARGE, RunningService, running_service
+from support.service import CHARGE, RunningService, running_service, tallystick
 from support.webhooks import SECRET, STRIPE_SECRET, record, signed, stripe_signed
 from support.world import World
 
@@ -216,6 +216,9 @@ async def test_a_message_with_another_amount_settles_nothing(ledger: Ledger) -> 
         assert await connection.fetchval("SELECT state FROM effects") == "unknown"
 
 
+ELSEWHERE = ("reconcile", "contradictions", "--provider", "acquirer")
+
+
 async def test_operators_list_the_messages_that_contradict_our_books(
     listening: Settings, tenant: str
 ) -> None:
@@ -234,6 +237,8 @@ async def test_operators_list_the_messages_that_contradict_our_books(
         of_another = await service.operator.get(path, params={"provider": "acquirer"})
         assert of_another.json() == {"contradictions": [], "next_cursor": None}
         assert (await service.http.get(path)).status_code == 403
+        assert await tallystick(service, "reconcile", "contradictions") == listed
+        assert await tallystick(service, *ELSEWHERE) == []
 
 
 async def test_what_a_consumer_rolls_back_was_not_taken(ledger: Ledger) -> None:

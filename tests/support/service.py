@@ -1,6 +1,9 @@
 """A service on real parts inside the test's process: an API behind a real port, and a worker."""
 
 import asyncio
+import json
+import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -159,3 +162,19 @@ async def _worker(settings: Settings, client: Client, ledger: Ledger) -> AsyncGe
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+async def tallystick(service: RunningService, *arguments: str) -> Any:
+    """Run the command line as an operator, and return what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "runtime.cli", *arguments, "--output", "json"),
+        stdout=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "TALLYSTICK_API_URL": service.url,
+            "TALLYSTICK_API_KEY": service.operator_token,
+        },
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(printed)
