@@ -16,8 +16,9 @@ import structlog
 from activities.steps import send_body
 from ledger.ledger import Ledger
 from ledger.reconciliation_actions import Action, ActionRefused
-from ledger.reconciliation_findings import ROBOT, FindingRow
+from ledger.reconciliation_findings import FindingRow
 from ledger.reconciliation_runs import RunRow
+from ledger.verdicts import ROBOT
 from operations.contracts import Decision, Kind, StepAnswer
 from operations.decisions import MoveKind, next_move
 from operations.declaration import Operation, SagaOperation, Undo

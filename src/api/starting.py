@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import replace
 
 from api.limits import Scope
@@ -12,81 +12,70 @@ from ledger.claims import Claim
 CONCURRENT_STARTS = 16
 """Temporal answers a few starts fast, or hundreds late."""
 
-TURN_SECONDS_MAX = 2.0
-"""How long a start waits for its turn. Then Temporal is asked after all, and keeps the order among
-tenants; the relay would ask soon."""
-
 PAUSE_SECONDS = 1.0
 """After a start failed, nobody else tries for so long: the relay will."""
 
 
 class Turns:
-    """Who may go next: tenants take turns, and each of them in the order of asking."""
+    """So many at once; then tenants take turns, and each of them in the order of asking."""
 
-    def __init__(self, *, at_once: int, has_room: Callable[[int], bool]) -> None:
-        """Nobody waits. `at_once` may be under way; `has_room`, asked with how many are, can say
-        that one more would only be in the way. Call `look` when it would answer otherwise."""
-        self._at_once = at_once
-        self._has_room = has_room
-        self._under_way = 0
+    def __init__(self, *, at_once: int) -> None:
+        """Nobody is in, and nobody waits."""
+        self._free = at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @contextlib.asynccontextmanager
-    async def turn(self, tenant: str, *, seconds_max: float) -> AsyncGenerator[None]:
-        """Wait for a turn, `seconds_max` at the most, and keep it for as long as the body takes."""
-        if self._waiting or not self._is_open():
-            await self._wait(tenant, seconds_max=seconds_max)
+    async def turn(self, tenant: str) -> AsyncGenerator[None]:
+        """Wait for a turn of `tenant`, and keep it for as long as the body takes."""
+        if self._free:
+            self._free -= 1
         else:
-            self._under_way += 1
+            await self._wait(tenant)
         try:
             yield
         finally:
-            self._under_way -= 1
-            self.look()
+            self._leave()
 
-    def look(self) -> None:
-        """Let in whoever is next, for as long as there is room."""
-        while self._waiting and self._is_open():
+    async def _wait(self, tenant: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(tenant, deque())
+        queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                queue.remove(turn)
+                if not queue and self._waiting.get(tenant) is queue:
+                    del self._waiting[tenant]
+            else:
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Give the place to whoever is next."""
+        while self._waiting:
             tenant, queue = next(iter(self._waiting.items()))
             turn = queue.popleft()
             del self._waiting[tenant]
             if queue:
                 self._waiting[tenant] = queue  # behind all other tenants
             if not turn.done():
-                self._under_way += 1
                 turn.set_result(None)
-
-    def _is_open(self) -> bool:
-        return self._under_way < self._at_once and self._has_room(self._under_way)
-
-    async def _wait(self, tenant: str, *, seconds_max: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(turn)
-        self.look()
-        try:
-            await asyncio.wait({turn}, timeout=seconds_max)
-        except asyncio.CancelledError:
-            if turn.done():
-                self._under_way -= 1
-                self.look()
-            turn.cancel()
-            raise
-        if not turn.done():
-            turn.cancel()
-            self._under_way += 1
+                return
+        self._free += 1
 
 
 class Starts:
     """How starts of runs are held back: a few at a time, none while Temporal is away."""
 
-    def __init__(self, *, has_room: Callable[[int], bool] = lambda _under_way: True) -> None:
-        """Temporal is thought to be there. `has_room`: see `Turns`."""
-        self.turns = Turns(at_once=CONCURRENT_STARTS, has_room=has_room)
+    def __init__(self) -> None:
+        """Temporal is thought to be there."""
+        self._turns = Turns(at_once=CONCURRENT_STARTS)
         self._paused_until = float("-inf")
 
     def turn(self, tenant: str) -> contextlib.AbstractAsyncContextManager[None]:
         """The turn of one of `tenant`'s starts."""
-        return self.turns.turn(tenant, seconds_max=TURN_SECONDS_MAX)
+        return self._turns.turn(tenant)
 
     @property
     def paused(self) -> bool:

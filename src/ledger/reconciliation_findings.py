@@ -10,12 +10,10 @@ from asyncpg import Record
 from ledger.database import Connection, Database
 from ledger.reconciliation_events import tell_opened
 from ledger.reconciliation_runs import RunRow
+from ledger.verdicts import ROBOT
 from operations.failpoints import Failpoint, fail_at
 from operations.halves import Finding
 from operations.reconciliation import FindingKind, FindingState, Remedy, RemedyState, RunState
-
-ROBOT = "reconciliation"
-"""Who resolves what nobody has to look at."""
 
 _FOUND = "found"
 """What happened to a finding that is new, in its history."""

@@ -28,6 +28,9 @@ from operations.states import Verdict
 WHOLE_OPERATION = ""
 """The `step` of what was decided about the operation itself: a cancel."""
 
+ROBOT = "reconciliation"
+"""Who decides what nobody has to look at."""
+
 CANCEL = "cancel"
 """The `verdict` of a cancel."""
 
@@ -70,6 +73,7 @@ _last = (
     .where(
         decisions.c.claim_id == bindparam("claim_id"),
         decisions.c.step != literal(WHOLE_OPERATION),
+        decisions.c.decided_by != literal(ROBOT),
     )
     .ext(distinct_on(decisions.c.step, decisions.c.purpose))
     .order_by(decisions.c.step, decisions.c.purpose, decisions.c.id.desc())
@@ -160,8 +164,8 @@ async def cancel_of(connection: Connection, claim_id: int) -> CancelRequest | No
 
 
 async def abandoned_of(connection: Connection, claim_id: int) -> tuple[Decision, ...]:
-    """The verdicts that gave up on a step and were the last about it, on the caller's connection.
-    What was decided about an earlier attempt says nothing about a later one."""
+    """The verdicts that gave up on a step and were the last of a person about it, on the caller's
+    connection. What was decided about an earlier attempt says nothing about a later one."""
     return tuple(
         Decision(
             step=row["step"],

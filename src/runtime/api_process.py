@@ -9,7 +9,6 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.service import Service
-from api.starting import Starts
 from api.waiting import Waiters
 from runtime import temporal, wiring
 from runtime.http_protocol import BoundedHttp
@@ -53,16 +52,9 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
             executor = TemporalExecutor(
                 client, task_queue=settings.temporal_task_queue, eager=with_worker
             )
-            starts = Starts()
             if with_worker:
-                from runtime.worker import (  # noqa: PLC0415 - memory an API can spare
-                    run_slots,
-                    running_worker,
-                )
+                from runtime.worker import running_worker  # noqa: PLC0415 - memory an API can spare
 
-                slots = run_slots(settings)
-                starts = Starts(has_room=slots.has_room)
-                slots.listen(starts.turns.look)
                 await resources.enter_async_context(
                     running_worker(
                         settings,
@@ -70,12 +62,11 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
                         ledger=ledger,
                         executor=executor,
                         announce=lambda claim_id: waiters.hear([claim_id]),
-                        slots=slots,
                     )
                 )
             yield await resources.enter_async_context(
                 wiring.open_service(
-                    settings, executor, client=client, ledger=ledger, waiters=waiters, starts=starts
+                    settings, executor, client=client, ledger=ledger, waiters=waiters
                 )
             )
 

@@ -8,7 +8,6 @@ more. So what waits for a provider does not count.
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 from temporalio.worker import (
     CustomSlotSupplier,
@@ -24,19 +23,9 @@ BUSY_MAX = 12
 """Runs that want the processor, and polls for more. Enough to keep a process busy, and few enough
 that who comes next waits a fraction of a second."""
 
-STARTED_MAX = 4
-"""Runs that want the processor, while this process still starts another one itself. What is started
-later is done sooner, and its tenant's turn comes sooner."""
-
 EAGER_MAX = 100
-"""As `BUSY_MAX`, for runs whose first task came with the answer to their start: this process asked
-for them itself, and a task that is refused costs Temporal a round trip more."""
-
-
-class RunPermit(SlotPermit):
-    """A slot that was given out, and whether a task has come for it."""
-
-    used = False
+"""The same for runs whose first task came with the answer to their start: this process asked for
+them itself, and a task that is refused costs Temporal a round trip more."""
 
 
 class RunSlots(CustomSlotSupplier):
@@ -45,24 +34,13 @@ class RunSlots(CustomSlotSupplier):
     def __init__(self, calls: CallsUnderWay, *, slots_max: int) -> None:
         """None is taken. `slots_max`, in all: as many as there are slots for local activities, or
         runs would wait for those, and count as busy."""
-        self.calls = calls
+        self._calls = calls
         self._slots_max = max(slots_max, 2 * BUSY_MAX)
         self._taken = 0
-        self._used = 0
-        self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()  # Temporal's core gives back from threads of its own
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[asyncio.Future[None]] = []
         calls.listen(self._wake)
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, on the event loop, whenever there may be room for another run."""
-        self._listeners.append(listener)
-
-    def has_room(self, under_way: int) -> bool:
-        """Whether a run that is started now would be worked on at once, beside `under_way` others
-        that are being started."""
-        return self._used - self.calls.count + under_way < STARTED_MAX
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002
         """A slot for a poll, when there is one."""
@@ -71,34 +49,25 @@ class RunSlots(CustomSlotSupplier):
             changed = self._loop.create_future()
             self._waiting.append(changed)
             await changed
-        return RunPermit()
+        return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:  # noqa: ARG002
         """A slot for a task that came with an answer, if there is one now."""
-        return RunPermit() if self._take(busy_max=EAGER_MAX) else None
+        return SlotPermit() if self._take(busy_max=EAGER_MAX) else None
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
-        """A task has come: by a poll, or with an answer."""
-        self._count_used(ctx.permit, used=True)
+        """A poll has brought a task: it has its slot already."""
 
-    def release_slot(self, ctx: SlotReleaseContext) -> None:
+    def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002
         """A task is done, or a poll has ended."""
-        self._count_used(ctx.permit, used=False)
         with self._lock:
             self._taken -= 1
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
-    def _count_used(self, permit: SlotPermit, *, used: bool) -> None:
-        """Once for each permit, whatever the core says and how often."""
-        assert isinstance(permit, RunPermit)
-        with self._lock:
-            self._used += int(used) - int(permit.used)
-            permit.used = used
-
     def _take(self, *, busy_max: int) -> bool:
         with self._lock:
-            free = self._taken - self.calls.count < busy_max and self._taken < self._slots_max
+            free = self._taken - self._calls.count < busy_max and self._taken < self._slots_max
             self._taken += int(free)
         return free
 
@@ -107,5 +76,3 @@ class RunSlots(CustomSlotSupplier):
         for changed in waiting:
             if not changed.done():
                 changed.set_result(None)
-        for listener in self._listeners:
-            listener()

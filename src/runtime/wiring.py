@@ -13,7 +13,6 @@ from temporalio.client import Client
 from api.authentication import KeyRing
 from api.limits import FirstRequests
 from api.service import ApiSettings, Service
-from api.starting import Starts
 from api.waiting import Waiters
 from ledger.access import Access
 from ledger.announcements import Listener
@@ -113,7 +112,6 @@ async def open_service(
     client: Client,
     ledger: Ledger,
     waiters: Waiters,
-    starts: Starts,
 ) -> AsyncGenerator[Service]:
     """Everything behind the front door."""
     async with AsyncExitStack() as resources:
@@ -133,7 +131,6 @@ async def open_service(
             operations=operations,
             profiles={name: profiles_of(op, providers) for name, op in operations.items()},
             now=now,
-            starts=starts,
             settings=api_settings(settings),
             first_requests=FirstRequests(
                 per_second=settings.api_new_operations_per_second,

@@ -27,7 +27,6 @@ from temporalio.worker import (
 )
 
 from activities.books import LedgerActivities
-from activities.calls import CallsUnderWay
 from activities.elsewhere import ElsewhereActivities
 from activities.housekeeping import HousekeepingActivities
 from activities.reconciliation import ReconciliationActivities
@@ -61,15 +60,13 @@ def make_worker(
     ledger: Ledger,
     providers: Mapping[str, Provider],
     announce: Callable[[int], None],
-    slots: RunSlots | None = None,
     workflows: Sequence[type] | None = None,
     runner: WorkflowRunner | None = None,
 ) -> Worker:
     """The Temporal worker. Not sandboxed: the sandbox imports every module anew for each run, and
     tests prove determinism in it; see `docs/decisions`."""
     leave_out_idle_walks()
-    slots = slots or run_slots(settings)
-    steps = StepActivities(ledger=ledger, providers=providers, calls=slots.calls)
+    steps = StepActivities(ledger=ledger, providers=providers)
     reconciliation = reconciliation_activities(
         client, settings=settings, ledger=ledger, providers=providers
     )
@@ -91,7 +88,7 @@ def make_worker(
         ],
         workflow_runner=runner or UnsandboxedWorkflowRunner(),
         tuner=WorkerTuner.create_composite(
-            workflow_supplier=slots,
+            workflow_supplier=RunSlots(steps.calls, slots_max=settings.worker_concurrent_steps),
             activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
             local_activity_supplier=FixedSizeSlotSupplier(settings.worker_concurrent_steps),
             nexus_supplier=FixedSizeSlotSupplier(1),
@@ -102,11 +99,6 @@ def make_worker(
         graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),
     )
-
-
-def run_slots(settings: Settings) -> RunSlots:
-    """As many runs at once as there are slots for their calls."""
-    return RunSlots(CallsUnderWay(), slots_max=settings.worker_concurrent_steps)
 
 
 def reconciliation_activities(
@@ -154,7 +146,6 @@ async def running_worker(
     ledger: Ledger,
     executor: TemporalExecutor,
     announce: Callable[[int], None],
-    slots: RunSlots | None = None,
 ) -> AsyncGenerator[Worker]:
     """A worker and its relay beside the body; drained at its end."""
     # Temporal's lines would carry the workflow ID, and with it the client's key.
@@ -162,12 +153,7 @@ async def running_worker(
     async with AsyncExitStack() as resources:
         providers = await resources.enter_async_context(wiring.open_providers(settings))
         worker = make_worker(
-            client,
-            settings=settings,
-            ledger=ledger,
-            providers=providers,
-            announce=announce,
-            slots=slots,
+            client, settings=settings, ledger=ledger, providers=providers, announce=announce
         )
         await resources.enter_async_context(worker)
         relay = Relay(ledger, executor, now=wiring.now)

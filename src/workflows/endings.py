@@ -55,11 +55,15 @@ class Abandoned(Ending):
     """An operator gave up on a step."""
 
     outcome = Outcome.ABANDONED
+    undoing = False
+    """Whether an earlier run had begun to undo the others."""
 
     @classmethod
-    def by(cls, verdict: Decision) -> "Abandoned":
+    def by(cls, verdict: Decision, *, undoing: bool = False) -> "Abandoned":
         """The ending that such a verdict brings about."""
-        return cls(f"An operator gave up on the step {verdict.step!r}", step=verdict.step)
+        ending = cls(f"An operator gave up on the step {verdict.step!r}", step=verdict.step)
+        ending.undoing = undoing
+        return ending
 
 
 class Fenced(Ending):

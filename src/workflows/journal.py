@@ -181,6 +181,11 @@ class Journal:
             return "A blind provider cannot be asked again: say confirmed, absent or abandon"
         return None
 
+    def is_undecided(self, decision: Decision) -> bool:
+        """Whether what the verdict was about is still not known."""
+        effect = self._latest(decision.step, decision.purpose)
+        return effect is not None and effect.is_undecided
+
     def _latest(self, step: str, purpose: Purpose) -> Effect | None:
         found = [e for e in self._effects.values() if e.step == step and e.purpose is purpose]
         return found[-1] if found else None

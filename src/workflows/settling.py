@@ -181,12 +181,13 @@ class Settler:
         self.cancel_request = self.cancel_request or memory.cancel
         entombed = self.journal.has_tombstone() or any(row.tombstone for row in memory.effects)
         undoing = memory.state is ClaimState.COMPENSATING or entombed
-        self.given_up.update(verdict.step for verdict in memory.abandoned)
+        # What has become known since then is undone like everything else.
+        self.given_up.update(v.step for v in memory.abandoned if self.journal.is_undecided(v))
         if self.compensating:
             return
         for verdict in memory.abandoned:
-            if verdict.purpose is Purpose.ACTION:
-                raise Abandoned.by(verdict)
+            if verdict.purpose is not Purpose.UNDO:
+                raise Abandoned.by(verdict, undoing=undoing)
         if undoing:
             refused = self.journal.refusal()
             if refused is not None:

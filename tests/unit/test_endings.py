@@ -2,6 +2,8 @@
 
 import pytest
 
+from operations.contracts import Decision
+from operations.states import Verdict
 from workflows.endings import Abandoned, Cancelled, Ending, Fenced, OutcomeUnknown, Refused
 from workflows.operation_run import leaves_the_rest
 
@@ -14,3 +16,9 @@ def test_what_says_that_it_was_undone_is_undone_after_the_pivot_too(ending: type
 def test_a_step_given_up_after_the_pivot_leaves_the_rest() -> None:
     assert leaves_the_rest(Abandoned("given up"), pivot_passed=True)
     assert not leaves_the_rest(Abandoned("given up"), pivot_passed=False)
+
+
+def test_what_an_earlier_run_began_to_undo_is_undone_to_the_end() -> None:
+    given_up = Decision(step="ship", verdict=Verdict.ABANDON)
+    assert not leaves_the_rest(Abandoned.by(given_up, undoing=True), pivot_passed=True)
+    assert leaves_the_rest(Abandoned.by(given_up), pivot_passed=True)
