@@ -218,7 +218,7 @@ class Recollection(Payload):
     cancel: CancelRequest | None = None
     """The first wish to cancel that a run has taken."""
     abandoned: tuple[Decision, ...] = ()
-    """The verdicts that gave up on a step, where they were the last about it."""
+    """The verdicts that gave up on a step, where they were a person's last about it."""
 
 
 class StoredReceipt(Payload):
