@@ -140,6 +140,7 @@ class OperationRun(ABC, Generic[R]):
 
 def leaves_the_rest(ending: Ending, *, pivot_passed: bool) -> bool:
     """Whether the other steps stay as they are: only when a step is given up after the pivot, from
-    which there is no way back, and nothing had been undone by then. Every other ending says that what was done has been undone, so it
-    has to be, also where an earlier run had confirmed the pivot while it was undoing."""
+    which there is no way back, and nothing was being undone by then. Every other ending says that
+    what was done has been undone, so it has to be, also where an earlier run had confirmed the
+    pivot while it was undoing."""
     return pivot_passed and isinstance(ending, Abandoned) and not ending.undoing
