@@ -21,6 +21,7 @@ from ledger.database import Database
 KEYS = 200
 CONCURRENCY = 32
 CALLS = 150
+RUNS_PER_SECOND = 8.0
 TRANSFER = '{"from":"from-{n}","to":"to-{n}","amount":{"minor":1,"currency":"EUR"}}'
 
 
@@ -37,7 +38,7 @@ class Floors:
     claim: Spread
     """Claiming ÷ a bare INSERT, both without HTTP: throughput."""
     overhead_ms: float
-    """Of a run, at concurrency 1 in one process, beside its three provider calls."""
+    """Of a run by itself, in one process, beside its three provider calls."""
     calls_ms: float
 
     def document(self) -> dict[str, Any]:
@@ -83,10 +84,14 @@ async def floors(
 
 
 async def _single_process_run_ms(lab: Lab, *, seconds: float) -> float:
-    """The median time of a run, one after the other, with API and worker in one process."""
+    """The median time of a run with API and worker in one process, with a pause before each: what
+    the run before has left to do, telling Temporal of its end, is not counted to the next."""
     single = await lab.ours("single", single_process=True)
     await measure(submissions(single, concurrency=8, seconds=1.5))
-    run = await measure(submissions(single, concurrency=1, seconds=seconds * 2))
+    by_itself = _with(
+        submissions(single, concurrency=1, seconds=seconds * 4), rate_per_second=RUNS_PER_SECOND
+    )
+    run = await measure(by_itself)
     await lab.stop(*(lab.child(pid) for pid in single.processes.values()))
     return run.p50_ms
 

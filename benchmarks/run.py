@@ -25,12 +25,7 @@ SUITES = ("peers", "floors", "growth")
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 
-LIMITED = "ours, with a limit"
-TENANT_LIMIT = {
-    "TALLYSTICK_API_NEW_OPERATIONS_PER_SECOND": "5",
-    "TALLYSTICK_API_NEW_OPERATIONS_BURST": "5",
-}
-"""What a deployment says when one tenant may not take all there is."""
+FEW_CLAIMS = "ours, few claims"
 
 console = Console()
 
@@ -78,11 +73,6 @@ async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
     document["in_flight"] = report.plain(await in_flight(lab, ours, report=say))
     seconds = 60 if full else 20
     document["fairness"] = report.plain(await fairness(lab, ours, seconds=seconds, report=say))
-    limited = await lab.ours(LIMITED, single_process=False, environment=TENANT_LIMIT)
-    document["fairness_limited"] = report.plain(
-        await fairness(lab, limited, seconds=seconds, report=say)
-    )
-    await lab.stop(*(lab.child(pid) for pid in limited.processes.values()))
     # Last: memory that a thousand connections took is not given back.
     document["waiters"] = (await waiters(lab, ours, report=say)).document()
     sizes = (10_000, 100_000, 1_000_000)
@@ -90,8 +80,10 @@ async def _growth(lab: Lab, ours: Subject, *, full: bool) -> dict[str, Any]:
         report.plain(found)
         for found in await at_sizes(lab, ours, sizes=sizes, until=worked_until, report=say)
     ]
+    few = await lab.ours(FEW_CLAIMS, single_process=False)
+    await lab.stop(*(lab.child(pid) for pid in few.processes.values()))
     document["claims_in_turns"] = report.plain(
-        await claims_in_turns(ours, limited, rows=sizes[0], rounds=5, report=say)
+        await claims_in_turns(ours, few, rows=sizes[0], rounds=5, report=say)
     )
     return document
 

@@ -17,7 +17,7 @@ from api.problems import Problem, ProblemName
 from api.service import ExecutorUnavailable, Service
 from ledger.claims import Claim, Intent
 from ledger.reading import Account
-from operations.declaration import Operation
+from operations.declaration import Operation, SagaOperation
 from operations.declaration import Request as OperationRequest
 from operations.failpoints import Failpoint, fail_at
 from operations.fingerprint import canonical_bytes, differing_pointers, fingerprint
@@ -36,6 +36,10 @@ BODY_SECONDS = 20.0
 NEVER_STARTED_SECONDS = 2.0
 """A claim that is still accepted after this long may have lost the process that was to start it:
 whoever attaches makes sure that there is a run."""
+
+START_PATIENCE_SECONDS = 1.0
+"""Who does not want to wait for the end waits this long for the start: then the operation is there
+to be looked at, in Temporal too. In the middle of a flood of its tenant, it may start later."""
 
 GIVEN_UP_SECONDS = 1.0
 """How long nobody waits for a run that could not be started: then the relay may have done it."""
@@ -125,7 +129,7 @@ async def _claim_within_limit(
     if joined is not None:
         return joined
     with service.joins.lead(scope) as found, service.first_requests.admission(scope) as admission:
-        if not admission.granted:
+        if not admission.granted or _too_many_wait(submission, service=service):
             first = await _read_first(intent, service=service)
             if first is None:
                 raise admission.refusal()
@@ -136,6 +140,12 @@ async def _claim_within_limit(
         admission.settle(fresh=claim.fresh)
         found.set_result(claim)
         return claim
+
+
+def _too_many_wait(submission: Submission, *, service: Service) -> bool:
+    """Whether the tenant has started so much that no more can wait here."""
+    starts_a_run = isinstance(submission.operation, SagaOperation)
+    return starts_a_run and service.starts.turns.is_full(submission.intent.tenant)
 
 
 async def _read_first(intent: Intent, *, service: Service) -> Claim | None:
@@ -151,14 +161,14 @@ async def attach(
 
     Returns the submission without its wish to wait when that could not be fulfilled.
     """
+    patience = submission.prefer.wait_at_most_seconds
     with service.waiters.watch(claim) as watch:
         if claim.fresh or _may_lack_a_run(claim, service=service):
-            started = await asyncio.shield(_start(claim, service=service))
-            if not started:
-                watch.give_up(seconds=GIVEN_UP_SECONDS)
+            starting = service.starts.begin(claim.id, _start(claim, service=service))
+            if patience < START_PATIENCE_SECONDS:
+                await asyncio.wait({starting}, timeout=START_PATIENCE_SECONDS)
         claim = await watch.until(
-            lambda now: _is_settled_for_now(now) or watch.given_up,
-            seconds=submission.prefer.wait_at_most_seconds,
+            lambda now: _is_settled_for_now(now) or watch.given_up, seconds=patience
         )
         cut_short = watch.given_up or service.waiters.draining
     if cut_short and not _is_settled_for_now(claim):
@@ -334,19 +344,32 @@ def _may_lack_a_run(claim: Claim, *, service: Service) -> bool:
     return claim.state is ClaimState.ACCEPTED and age_seconds > NEVER_STARTED_SECONDS
 
 
-async def _start(claim: Claim, *, service: Service) -> bool:
-    """Start the run; False when Temporal is away: nobody waits until the relay starts it."""
-    async with service.starts.turn(claim.tenant):
-        if service.starts.paused:
-            return False
-        try:
-            await service.executor.start(claim)
-        except ExecutorUnavailable as error:
-            _log.warning("run.not_started", claim=claim.id, reason=str(error)[:200])
-            if await service.executor.is_reachable():
-                return True  # slow, not away: the relay starts what was not started
-            service.starts.pause()
-            return False
+async def _start(claim: Claim, *, service: Service) -> None:
+    """Start the run when it is its turn; let those go who would wait until the relay starts it."""
+    left_to_relay = True
+    try:
+        async with service.starts.turns.turn(claim.tenant, claim.id) as turn:
+            left_to_relay = turn.needed and not await _start_now(claim, service=service)
+            # One that was claimed before has probably had its run for long.
+            turn.started = claim.fresh and not left_to_relay
+    except Exception:  # noqa: BLE001 - the claim stands, whatever it is: the relay starts its run
+        _log.exception("run.not_started", claim=claim.id)
+    if left_to_relay:
+        service.waiters.give_up(claim.id, seconds=GIVEN_UP_SECONDS)
+
+
+async def _start_now(claim: Claim, *, service: Service) -> bool:
+    """Start the run; False when Temporal is away."""
+    if service.starts.paused:
+        return False
+    try:
+        await service.executor.start(claim)
+    except ExecutorUnavailable as error:
+        _log.warning("run.not_started", claim=claim.id, reason=str(error)[:200])
+        if await service.executor.is_reachable():
+            return True  # slow, not away: the relay starts what was not started
+        service.starts.pause()
+        return False
     return True
 
 

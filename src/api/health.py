@@ -82,6 +82,8 @@ async def metrics(request: Request) -> Response:
     service = service_of(request)
     measures.WAITING.set(service.waiters.count())
     measures.STREAMS.set(service.streams.count())
+    measures.STARTS_WAITING.set(len(service.starts.turns.waiting))
+    measures.OPEN_PER_TENANT.set(service.starts.turns.may_have_open())
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
 

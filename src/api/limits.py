@@ -42,7 +42,7 @@ class Admission:
         return Problem(
             ProblemName.RATE_LIMITED,
             "This tenant starts operations faster than it may. Nothing was done.",
-            headers={"retry-after": str(self.retry_after_seconds)},
+            headers={"retry-after": str(max(self.retry_after_seconds, 1))},
         )
 
 

@@ -32,3 +32,8 @@ SECONDS = Histogram(
 )
 WAITING = Gauge("tallystick_waiting_requests", "Requests and streams that wait for a change.")
 STREAMS = Gauge("tallystick_event_streams", "Event streams that are open.")
+STARTS_WAITING = Gauge("tallystick_starts_waiting", "Runs that wait for their turn to be started.")
+OPEN_PER_TENANT = Gauge(
+    "tallystick_starts_open_per_tenant",
+    "How many runs one tenant may have open now before its next start waits.",
+)

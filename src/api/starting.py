@@ -2,80 +2,69 @@
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
 
 from api.limits import Scope
+from api.turns import Turns
 from ledger.claims import Claim
+from ledger.database import StorageUnavailable
+from ledger.relay import Relays
 
-CONCURRENT_STARTS = 16
-"""Temporal answers a few starts fast, or hundreds late."""
+KEEP_SECONDS = 2.0
+KEPT_FOR = timedelta(seconds=5)
+KEPT_AT_ONCE = 500
+
+CLOSE_SECONDS = 3.0
+"""Longer than a start may take."""
 
 PAUSE_SECONDS = 1.0
 """After a start failed, nobody else tries for so long: the relay will."""
 
 
-class Turns:
-    """So many at once; then tenants take turns, and each of them in the order of asking."""
-
-    def __init__(self, *, at_once: int) -> None:
-        """Nobody is in, and nobody waits."""
-        self._free = at_once
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, tenant: str) -> AsyncGenerator[None]:
-        """Wait for a turn of `tenant`, and keep it for as long as the body takes."""
-        if self._free:
-            self._free -= 1
-        else:
-            await self._wait(tenant)
-        try:
-            yield
-        finally:
-            self._leave()
-
-    async def _wait(self, tenant: str) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue = self._waiting.setdefault(tenant, deque())
-        queue.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                queue.remove(turn)
-                if not queue and self._waiting.get(tenant) is queue:
-                    del self._waiting[tenant]
-            else:
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        """Give the place to whoever is next."""
-        while self._waiting:
-            tenant, queue = next(iter(self._waiting.items()))
-            turn = queue.popleft()
-            del self._waiting[tenant]
-            if queue:
-                self._waiting[tenant] = queue  # behind all other tenants
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-
 class Starts:
-    """How starts of runs are held back: a few at a time, none while Temporal is away."""
+    """How starts of runs are held back: in turns, and none while Temporal is away."""
 
     def __init__(self) -> None:
         """Temporal is thought to be there."""
-        self._turns = Turns(at_once=CONCURRENT_STARTS)
+        self.turns = Turns()
         self._paused_until = float("-inf")
+        self._under_way: dict[asyncio.Task[None], int] = {}
 
-    def turn(self, tenant: str) -> contextlib.AbstractAsyncContextManager[None]:
-        """The turn of one of `tenant`'s starts."""
-        return self._turns.turn(tenant)
+    def begin(self, claim_id: int, start: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let a start go on, whoever waits for it or leaves."""
+        task = asyncio.create_task(start)
+        self._under_way[task] = claim_id
+        task.add_done_callback(self._under_way.pop)
+        return task
+
+    async def keep(self, relay: Relays, *, now: Callable[[], datetime]) -> None:
+        """Tell the relay, for as long as it runs, what waits here: it is not to start it as well.
+
+        What is not told any more, because this process is gone, it starts.
+        """
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            waiting = list(self.turns.waiting)
+            with contextlib.suppress(StorageUnavailable):
+                for some in range(0, len(waiting), KEPT_AT_ONCE):
+                    kept = waiting[some : some + KEPT_AT_ONCE]
+                    await relay.check_again(kept, at=now() + KEPT_FOR)
+
+    async def close(self, relay: Relays, *, now: Callable[[], datetime]) -> None:
+        """Finish the calls that are made, and leave to the relay, at once, what waits."""
+        waiting = set(self.turns.waiting)
+        calls = [task for task, claim_id in self._under_way.items() if claim_id not in waiting]
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSE_SECONDS)
+        for task in list(self._under_way):
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        if waiting:
+            with contextlib.suppress(StorageUnavailable):
+                await relay.check_again(sorted(waiting), at=now())
 
     @property
     def paused(self) -> bool:

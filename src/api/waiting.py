@@ -86,6 +86,12 @@ class Waiters:
         """Whether everybody is being let go."""
         return self._draining.is_set()
 
+    def give_up(self, claim_id: int, *, seconds: float) -> None:
+        """There is no run of the claim: let those go who wait for it."""
+        watch = self._watches.get(claim_id)
+        if watch is not None:
+            watch.give_up(seconds=seconds)
+
     def count(self) -> int:
         """How many requests and streams wait or watch."""
         return sum(watch.waiters for watch in self._watches.values())

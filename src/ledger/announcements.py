@@ -6,7 +6,7 @@ that is lost delays a waiter until its next sweep, and nothing else.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 import asyncpg
 import structlog
@@ -59,7 +59,7 @@ class Announcer:
 class Listener:
     """Hears of changed claims on a connection of its own, for as long as it runs."""
 
-    def __init__(self, url: str, hear: Callable[[Iterable[int]], None]) -> None:
+    def __init__(self, url: str, hear: Callable[[Collection[int]], None]) -> None:
         """Call `hear` with the identifiers of changed claims."""
         self._url = url
         self._hear = hear
@@ -84,4 +84,4 @@ class Listener:
             connection.terminate()
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self._hear(int(claim_id) for claim_id in str(payload).split(","))
+        self._hear([int(claim_id) for claim_id in str(payload).split(",")])

@@ -50,13 +50,17 @@ _TAKE_DUE = Statement(
     )
     .returning(*CLAIM_COLUMNS)
 )
-_CHECK_AGAIN = Statement(
-    update(claims)
+_still_open = (
+    select(claims.c.id)
     .where(
         claims.c.id == any_(bindparam("ids", type_=ARRAY(BigInteger))),
         claims.c.check_at.is_not(None),
     )
-    .values(check_at=bindparam("at"))
+    .with_for_update(skip_locked=True)
+    .scalar_subquery()
+)
+_CHECK_AGAIN = Statement(
+    update(claims).where(claims.c.id.in_(_still_open)).values(check_at=bindparam("at"))
 )
 
 
@@ -76,6 +80,9 @@ class Relays:
         return tuple(Claim.from_row(row) for row in rows)
 
     async def check_again(self, claim_ids: Sequence[int], *, at: datetime) -> None:
-        """Set the next check of open claims. Raises StorageUnavailable."""
+        """Set the next check of open claims; those that somebody works on are left out.
+
+        Raises StorageUnavailable.
+        """
         async with self.database.connection() as connection:
             await connection.execute(*_CHECK_AGAIN(ids=list(claim_ids), at=at))

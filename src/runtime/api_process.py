@@ -1,7 +1,7 @@
 """The API process: the front door, alone or (the fast path) with a worker in the same process."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import uvicorn
@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.service import Service
+from api.starting import Starts
 from api.waiting import Waiters
 from runtime import temporal, wiring
 from runtime.http_protocol import BoundedHttp
@@ -47,8 +48,13 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
         async with AsyncExitStack() as resources:
             client = await temporal.connect(settings, lazy=not with_worker)
             ledger = await resources.enter_async_context(wiring.open_ledger(settings, name="api"))
-            waiters = Waiters(ledger.claims)
+            waiters, starts = Waiters(ledger.claims), Starts()
             waiting.append(waiters)
+
+            def hear(claim_ids: Collection[int]) -> None:
+                starts.turns.changed(claim_ids)
+                waiters.hear(claim_ids)
+
             executor = TemporalExecutor(
                 client, task_queue=settings.temporal_task_queue, eager=with_worker
             )
@@ -61,12 +67,18 @@ def make_app(settings: Settings, *, with_worker: bool, waiting: list[Waiters]) -
                         client,
                         ledger=ledger,
                         executor=executor,
-                        announce=lambda claim_id: waiters.hear([claim_id]),
+                        announce=lambda claim_id: hear((claim_id,)),
                     )
                 )
             yield await resources.enter_async_context(
                 wiring.open_service(
-                    settings, executor, client=client, ledger=ledger, waiters=waiters
+                    settings,
+                    executor,
+                    client=client,
+                    ledger=ledger,
+                    waiters=waiters,
+                    starts=starts,
+                    hear=hear,
                 )
             )
 

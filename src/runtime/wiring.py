@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from temporalio.client import Client
 from api.authentication import KeyRing
 from api.limits import FirstRequests
 from api.service import ApiSettings, Service
+from api.starting import Starts
 from api.waiting import Waiters
 from ledger.access import Access
 from ledger.announcements import Listener
@@ -112,20 +113,28 @@ async def open_service(
     client: Client,
     ledger: Ledger,
     waiters: Waiters,
+    starts: Starts,
+    hear: Callable[[Collection[int]], None],
 ) -> AsyncGenerator[Service]:
     """Everything behind the front door."""
     async with AsyncExitStack() as resources:
         providers = await resources.enter_async_context(open_providers(settings))
         keys = KeyRing(await resources.enter_async_context(_own_access(settings)))
-        listener = Listener(settings.database_url.get_secret_value(), waiters.hear)
+        listener = Listener(settings.database_url.get_secret_value(), hear)
+
+        async def keep_starts() -> None:
+            await starts.keep(ledger.relay, now=now)
+
         await resources.enter_async_context(
-            background(keys.keep_fresh, waiters.serve, listener.run)
+            background(keys.keep_fresh, waiters.serve, listener.run, keep_starts)
         )
+        resources.push_async_callback(starts.close, ledger.relay, now=now)
         operations = offering_of(settings.extra_operations).operations
         yield Service(
             ledger=ledger,
             keys=keys,
             waiters=waiters,
+            starts=starts,
             executor=executor,
             reconciler=reconciler_of(settings, client, providers),
             operations=operations,

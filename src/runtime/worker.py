@@ -46,6 +46,9 @@ from runtime.temporal import TemporalExecutor
 from workflows.registry import SERVICE_WORKFLOWS
 
 WORKFLOW_POLLS = 5
+NEW_RUN_POLLS = 3
+"""Of these, so many are for runs that no worker has in memory. Most runs are over after their first
+task: with one poll for these, as is usual, each would wait until the one before it was fetched."""
 
 STICKY_SECONDS = 3.0
 """How long a run waits for the worker that has it in memory before any other may take it."""
@@ -95,6 +98,7 @@ def make_worker(
         ),
         # So many, and no more: idle polls hold slots too, and must not hold all of them.
         workflow_task_poller_behavior=PollerBehaviorSimpleMaximum(WORKFLOW_POLLS),
+        nonsticky_to_sticky_poll_ratio=NEW_RUN_POLLS / WORKFLOW_POLLS,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=STICKY_SECONDS),
         graceful_shutdown_timeout=timedelta(seconds=drain_seconds(settings, providers)),
         deployment_config=deployment_of(settings),

@@ -10,6 +10,7 @@ import structlog
 
 from api import boundary
 from api.observing import HEAD_BYTES_MAX
+from api.turns import Turns
 from runtime import http_protocol
 from runtime.settings import Settings
 from support.boundary import (
@@ -212,3 +213,19 @@ async def test_bug_is_a_problem_document_without_internals(
     assert [line["request_id"] for line in failures] == [answer.json()["request_id"]]
     assert "secret" not in answer.text
     assert (await quiet.http.get("/problems/internal-error")).status_code == 200
+
+
+async def test_a_tenant_with_too_many_starts_waiting_is_refused_new_ones(
+    quiet: RunningService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await claimed(quiet, "known")
+    await completed(quiet, known)
+
+    def full(_turns: Turns, tenant: str) -> bool:
+        return tenant == quiet.tenant
+
+    monkeypatch.setattr(Turns, "is_full", full)
+    refused = await quiet.submit("payments.charge", "new", CHARGE)
+    assert (refused.status_code, refused.json()["type"]) == (429, "/problems/rate-limited")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (await quiet.submit("payments.charge", "known", CHARGE)).status_code == 201

@@ -14,6 +14,8 @@ from providers.http_calls import ANSWER_MAX_BYTES, HttpCalls, Meaning
 from providers.transport import AiohttpTransport
 
 PROFILE = ProviderProfile(provider="broken", guarantee=Guarantee.KEYED, send_timeout_seconds=0.4)
+PATIENT = PROFILE.model_copy(update={"send_timeout_seconds": 30.0})
+"""For answers that take their time to be written, and are not to be timed out."""
 DOCUMENTED = {(402, "no"): Meaning.DECLINED, (429, "later"): Meaning.NOT_APPLIED}
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -40,10 +42,10 @@ async def listening(talk: Talk) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def serving(talk: Talk) -> AsyncGenerator[HttpCalls]:
+async def serving(talk: Talk, *, profile: ProviderProfile = PROFILE) -> AsyncGenerator[HttpCalls]:
     """Calls to a server that talks as told."""
     async with listening(talk) as url:
-        calls = HttpCalls(url, profile=PROFILE)
+        calls = HttpCalls(url, profile=profile)
         try:
             yield calls
         finally:
@@ -169,7 +171,7 @@ async def test_a_complete_answer_gives_its_connection_back_and_a_long_one_does_n
             writer.write(complete(200, body, b"Set-Cookie: a=b\r\n"))
             await writer.drain()
 
-    async with serving(talk) as calls:
+    async with serving(talk, profile=PATIENT) as calls:
         for _ in range(2):
             await send(calls)
             await send(calls)
