@@ -41,17 +41,17 @@ class Starts:
         return task
 
     async def keep(self, relay: Relays, *, now: Callable[[], datetime]) -> None:
-        """Tell the relay, for as long as it runs, what waits here: it is not to start it as well.
-
-        What is not told any more, because this process is gone, it starts.
-        """
+        """Tell the relay, for as long as it runs, what waits here for long: it is not to start it
+        as well. What is not told any more, because this process is gone, it starts."""
+        before: frozenset[int] = frozenset()
         while True:
             await asyncio.sleep(KEEP_SECONDS)
-            waiting = list(self.turns.waiting)
+            waiting = frozenset(self.turns.waiting)
+            kept, before = sorted(waiting & before), waiting
             with contextlib.suppress(StorageUnavailable):
-                for some in range(0, len(waiting), KEPT_AT_ONCE):
-                    kept = waiting[some : some + KEPT_AT_ONCE]
-                    await relay.check_again(kept, at=now() + KEPT_FOR)
+                for first in range(0, len(kept), KEPT_AT_ONCE):
+                    some = kept[first : first + KEPT_AT_ONCE]
+                    await relay.check_again(some, at=now() + KEPT_FOR)
 
     async def close(self, relay: Relays, *, now: Callable[[], datetime]) -> None:
         """Finish the calls that are made, and leave to the relay, at once, what waits."""

@@ -25,7 +25,7 @@ OPEN_SECONDS = 0.3
 LATELY_SECONDS = 10.0
 """A tenant that started something so recently shares with the others."""
 
-ALONE_OPEN = 8
+ALONE_OPEN = 12
 """What a tenant may have open when there is no other: enough to keep a process busy."""
 
 OPEN_AT_FIRST = 16.0
