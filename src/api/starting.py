@@ -15,7 +15,10 @@ from ledger.relay import Relays
 
 KEEP_SECONDS = 2.0
 KEPT_FOR = timedelta(seconds=5)
+"""How often the relay is told, and for how long: a process that is gone is noticed soon."""
+
 KEPT_AT_ONCE = 500
+"""In one statement."""
 
 CLOSE_SECONDS = 3.0
 """Longer than a start may take."""
